@@ -1,0 +1,232 @@
+"""The contract between the harness and its plug-ins: everything a defence or an attack may import from `bench`.
+
+Nothing here imports TensorFlow at run time, so names can be listed without loading it.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+if TYPE_CHECKING:
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+Shape = tuple[int, int, int]
+
+
+class BenchError(Exception):
+    """Work that failed for a reason the user can act on: printed as one line, exit code 1."""
+
+
+class UsageError(BenchError):
+    """A request that makes no sense as given: printed as one line, exit code 2."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NoSettings:
+    """The settings of a plug-in that has none."""
+
+
+class Plugin(abc.ABC):
+    """What defences, engines and strategies share: a settings class, and a version that enters every fingerprint.
+
+    The first line of a plug-in class's docstring is its description in `bench list`.
+    """
+
+    Settings: ClassVar[type] = NoSettings
+    version: ClassVar[str] = "1"
+
+    def __init__(self, settings: Any = None) -> None:
+        self.settings = self.Settings() if settings is None else settings
+
+
+class Defence(Plugin):
+    """A transform t(x; key) of the input, in front of a classifier that is trained on transformed images.
+
+    A defence object holds the algorithm and its settings, never a key.
+    """
+
+    keyed: ClassVar[bool] = False
+    """Whether the transform needs a secret. If it does, attacks never compute it with the true key."""
+
+    gradient: ClassVar[Literal["exact", "bpda"]] = "exact"
+    """What `transform` backpropagates: its true gradient, or a stand-in written for BPDA."""
+
+    def fit(self, images: np.ndarray) -> dict[str, np.ndarray]:
+        """Learns what the transform needs from the training images (N×H×W×3, [0,1]), kept with the classifier."""
+        return {}
+
+    @abc.abstractmethod
+    def transform(self, images: tf.Tensor, key: int | None, state: Mapping[str, np.ndarray]) -> tf.Tensor:
+        """Images (B×H×W×3, [0,1], float32) to what the classifier reads (B×H'×W'×C); differentiable or straight-through.
+
+        `key` is a signed 64-bit integer (None for a keyless defence); `state` is what `fit` gave.
+        """
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """The shape of one transformed image, given the shape of one image."""
+        return shape
+
+    def bypass(self, shape: Shape) -> keras.Model:
+        """h_psi: the attacker's trainable stand-in for the transform, from one image's shape to `output_shape`."""
+        import keras
+
+        height, width, channels = self.output_shape(shape)
+        if (height, width) != shape[:2]:
+            raise NotImplementedError(f"{type(self).__name__} changes the image size: give it a bypass of its own")
+        return keras.Sequential([keras.Input(shape), keras.layers.Conv2D(channels, 3, padding="same")])
+
+
+Loss = Callable[..., "tf.Tensor"]
+"""loss(logits (B×classes), labels (B), ...) gives one number an example (B). Further arguments are B×... tensors."""
+
+
+def each_image(function: Callable[..., Any], *tensors: tf.Tensor, signature: Any) -> Any:
+    """Applies `function` to B×... tensors one image at a time (as batches of one) and stacks what it gives.
+
+    On a CPU the same image then gives the same bits whatever its companions are, which a convolution over the
+    whole batch does not, and two images on two cores are faster than one batch on both (docs/performance.md).
+    On a GPU the whole batch goes through at once. `signature` is the structure and dtypes of one output.
+    """
+    import tensorflow as tf
+
+    if tf.config.list_physical_devices("GPU"):
+        return function(*tensors)
+
+    def one(parts: Sequence[tf.Tensor]) -> Any:
+        return tf.nest.map_structure(lambda t: t[0], function(*[part[None] for part in parts]))
+
+    return tf.map_fn(one, tensors, fn_output_signature=signature, parallel_iterations=os.cpu_count() or 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradient:
+    """A loss at some images, with its gradient."""
+
+    loss: tf.Tensor  # B
+    logits: tf.Tensor  # B×classes
+    gradient: tf.Tensor  # B×H×W×3
+
+
+class Source(abc.ABC):
+    """A model the attacker can compute with.
+
+    Both methods may be called inside a `tf.function`, with any batch size, and give the same numbers for an
+    image whatever its companions are.
+    """
+
+    name: str
+    exact: bool = False
+    """Whether the source is the defended model itself: then a success on it is a success, and attacks may stop."""
+    has_gradient: bool = True
+
+    @abc.abstractmethod
+    def logits(self, images: tf.Tensor) -> tf.Tensor:
+        """Images (B×H×W×3 in [0,1]) to logits (B×classes)."""
+
+    @abc.abstractmethod
+    def gradient(self, loss: Loss, images: tf.Tensor, *labels: tf.Tensor) -> Gradient:
+        """`loss(logits, *labels)` for every image, and its gradient with respect to that image."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """What an engine attacks: some examples, and the ball it may move them in."""
+
+    images: np.ndarray  # N×H×W×3, float32, [0,1]
+    labels: np.ndarray  # N, int32
+    seeds: np.ndarray  # N×2, int32: all the randomness an example may use, as a seed for tf.random.stateless_*
+    norm: str  # "linf" or "l2"
+    epsilon: float
+    batch_size: int = 64  # how many examples at once; never changes a result
+
+
+@dataclasses.dataclass(frozen=True)
+class Attacked:
+    """What an engine gives back: one entry an example, in the order of the batch."""
+
+    images: np.ndarray  # N×H×W×3, float32
+    success: np.ndarray  # N, bool: misclassified by the source
+    margin: np.ndarray  # N, float32: z_y − max other z, on the source, at `images`; negative is a success
+    restart: np.ndarray  # N, int32: the restart that found `images`; −1 where it does not apply
+    target: np.ndarray  # N, int32: the class aimed at; −1 for untargeted
+    gradients: np.ndarray  # N, int64: gradient computations spent
+    queries: np.ndarray  # N, int64: forward passes without a gradient spent
+    part: np.ndarray | None = None  # N, int32: index into `parts`, for an engine made of several
+    parts: Sequence[str] = ()
+    flags: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Signs that the result may be too good for the defence: flag name to the number of examples it concerns."""
+
+
+Report = Callable[[int], None]
+"""Called by an engine with the amount of work done since the last call, out of `Engine.work`."""
+
+
+class Engine(Plugin):
+    """Makes adversarial images against a source."""
+
+    needs_gradient: ClassVar[bool] = True
+
+    def work(self, examples: int) -> int:
+        """The amount of work in attacking so many examples, in units of `report`."""
+        return examples
+
+    @abc.abstractmethod
+    def run(self, source: Source, batch: Batch, report: Report) -> Attacked:
+        """Attacks every example of the batch. The harness judges the result itself: see the referee."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Knowledge:
+    """What the threat model gives an attacker: everything but the key.
+
+    The defence's algorithm, settings and fitted state; the classifier with its weights; the training set; and the
+    means to train models of one's own, kept between runs.
+    """
+
+    defence: Defence
+    defence_name: str
+    state: Mapping[str, np.ndarray]
+    classifier: keras.Model
+    shape: Shape
+    classes: int
+    workshop: Workshop
+
+
+class Workshop(abc.ABC):
+    """What the harness lends an attacker: models trained on the training set, kept by fingerprint."""
+
+    @abc.abstractmethod
+    def classifier(self, defence: str, settings: Mapping[str, Any], key: int | None = None) -> TrainedClassifier:
+        """The classifier of any defence under a key of the attacker's own; trained if it is not there yet."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedClassifier:
+    """A classifier with the defence in front of it."""
+
+    defence: Defence
+    state: Mapping[str, np.ndarray]
+    classifier: keras.Model
+    fingerprint: str
+
+
+class Strategy(Plugin):
+    """A named group of sources, valid under the threat model of the defences it offers them for."""
+
+    @abc.abstractmethod
+    def sources(self, defence: Defence) -> Sequence[str]:
+        """The names of the sources it has against this defence; empty where it does not apply."""
+
+    def refusal(self, defence: Defence, source: str) -> str | None:
+        """Why this source is outside the defence's threat model, or None if it is inside."""
+        return None
+
+    @abc.abstractmethod
+    def build(self, source: str, knowledge: Knowledge) -> Source:
+        """Makes the source, training what it needs by `knowledge.workshop`."""
