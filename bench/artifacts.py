@@ -1,0 +1,118 @@
+"""Trained classifiers, kept by fingerprint: in the cache folder, or shipped with the package.
+
+An artifact is a folder with `weights.npz` (arrays and nothing else: no pickle) and `artifact.json`, which says what
+it is, how it was made and the digest of the weights. The JSON is written last: without it there is no artifact.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.api import BenchError, UsageError
+from bench.fingerprint import of_file
+from bench.home import home, written_whole
+
+if TYPE_CHECKING:
+    import keras
+
+ZOO = Path(__file__).parent / "zoo"
+
+
+@dataclasses.dataclass(frozen=True)
+class Artifact:
+    """A trained classifier on disk. `spec` is everything that determined it; `record` what is known of it since."""
+
+    fingerprint: str
+    path: Path
+    spec: Mapping[str, Any]
+    record: Mapping[str, Any]
+
+    @property
+    def weights(self) -> Path:
+        return self.path / "weights.npz"
+
+    @property
+    def weights_digest(self) -> str:
+        return self.record["weights_sha256"]
+
+
+def find(fingerprint: str) -> Artifact | None:
+    """The artifact of this fingerprint, from the cache folder or the zoo."""
+    for root in (home() / "artifacts", ZOO):
+        if (root / fingerprint[:16] / "artifact.json").exists():
+            return _read(root / fingerprint[:16])
+    return None
+
+
+def all_artifacts() -> list[Artifact]:
+    """Everything there is, the cache folder first."""
+    found = {}
+    for root in (ZOO, home() / "artifacts"):
+        for path in sorted(root.glob("*/artifact.json")):
+            artifact = _read(path.parent)
+            found[artifact.fingerprint] = artifact
+    return list(found.values())
+
+
+def save(fingerprint: str, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> Artifact:
+    """Writes an artifact to the cache folder."""
+    path = home() / "artifacts" / fingerprint[:16]
+    with written_whole(path / "weights.npz") as stream:
+        np.savez(stream, **arrays)  # type: ignore[arg-type]
+    record = {**record, "weights_sha256": of_file(path / "weights.npz")}
+    with written_whole(path / "artifact.json") as stream:
+        stream.write(json.dumps({"fingerprint": fingerprint, "spec": spec, "record": record}, indent=1).encode())
+    return _read(path)
+
+
+def _read(path: Path) -> Artifact:
+    try:
+        content = json.loads((path / "artifact.json").read_text())
+        return Artifact(content["fingerprint"], path, content["spec"], content["record"])
+    except (OSError, ValueError, KeyError) as error:
+        raise BenchError(f"artifact {path} is damaged ({error}): remove that folder and train it again") from error
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a weights file; one clear line if it is no such file."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise UsageError(f"weights file {path} does not exist") from None
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        raise UsageError(f"{path} is not a weights file, or is cut short: {error}") from error
+
+
+def arrays_of(model: keras.Model, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A model's weights by name, and the defence's fitted state."""
+    weights = {f"weight:{_name(variable)}": np.asarray(variable) for variable in model.weights}
+    return {**weights, **{f"state:{name}": value for name, value in state.items()}}
+
+
+def put_into(model: keras.Model, arrays: Mapping[str, np.ndarray], where: Path) -> dict[str, np.ndarray]:
+    """Sets a model's weights from arrays by name, all or none; returns the defence's state."""
+    given = {name.removeprefix("weight:"): value for name, value in arrays.items() if name.startswith("weight:")}
+    wanted = {_name(variable): variable for variable in model.weights}
+    if odd := sorted(given.keys() ^ wanted.keys()):
+        raise UsageError(f"{where} is of another architecture: {odd[0]} is {'not in it' if odd[0] in wanted else 'unexpected'}")
+    for name, variable in wanted.items():
+        if given[name].shape != tuple(variable.shape):
+            raise UsageError(f"{where} is of another architecture: {name} is {given[name].shape}, not {tuple(variable.shape)}")
+        if given[name].dtype.kind != "f" or not np.isfinite(given[name]).all():
+            raise UsageError(f"{where}: {name} has NaN, infinite or non-float values")
+    for name, variable in wanted.items():
+        variable.assign(given[name].astype(np.float32))
+    state = {n.removeprefix("state:"): v.astype(np.float32) for n, v in arrays.items() if n.startswith("state:")}
+    return state
+
+
+def _name(variable: Any) -> str:
+    return variable.path

@@ -1,0 +1,114 @@
+"""From a description of a classifier to the classifier: out of the zoo or the cache folder, or trained now."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import bench
+from bench import artifacts, registry
+from bench.api import BenchError, Defence
+from bench.artifacts import Artifact
+from bench.data import Dataset
+from bench.fingerprint import fingerprint
+from bench.home import home
+
+if TYPE_CHECKING:
+    import keras
+
+    from bench.training import Progress, Recipe
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassifierSpec:
+    """What determines a trained classifier. `key` names the key (its id, or an attacker's own key), never reveals it."""
+
+    dataset: Dataset
+    defence_name: str
+    defence: Defence
+    key: str | None
+    recipe: Recipe
+    start: str | None = None
+    """The fingerprint of the classifier whose weights it starts from, for a warm start."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "dataset": self.dataset.name,
+            "training_images": self.dataset.training_fingerprint,
+            "defence": {"name": self.defence_name, "version": self.defence.version, "settings": dataclasses.asdict(self.defence.settings)},
+            "key": self.key,
+            "recipe": dataclasses.asdict(self.recipe),
+            "start": self.start,
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.as_json())
+
+    def network(self) -> keras.Model:
+        from bench.networks import wide_resnet
+
+        shape = self.defence.output_shape(self.dataset.shape)
+        return wide_resnet(shape, len(self.dataset.classes), self.recipe.depth, self.recipe.width)
+
+
+@dataclasses.dataclass(frozen=True)
+class Classifier:
+    """A classifier in memory, with the defence's fitted state and the digest of its weights."""
+
+    model: keras.Model
+    state: Mapping[str, np.ndarray]
+    digest: str
+    name: str
+
+
+def load(spec: ClassifierSpec, artifact: Artifact) -> Classifier:
+    """The classifier of an artifact, its weights checked against the artifact's digest."""
+    from bench.fingerprint import of_file
+
+    if of_file(artifact.weights) != artifact.weights_digest:
+        raise BenchError(f"{artifact.weights} is not what was saved (its sha256 differs): remove {artifact.path} and train again")
+    return load_file(spec, artifact.weights)
+
+
+def load_file(spec: ClassifierSpec, path: Path) -> Classifier:
+    """The classifier of a weights file, whose architecture must be the spec's."""
+    from bench.fingerprint import of_file
+
+    model = spec.network()
+    state = artifacts.put_into(model, artifacts.read_arrays(path), path)
+    return Classifier(model, state, of_file(path), spec.defence_name)
+
+
+def train(spec: ClassifierSpec, key: int | None, report: Callable[[Progress], None]) -> Artifact:
+    """Trains the classifier (or goes on where it was interrupted), measures it on the test images, and keeps it."""
+    import keras
+
+    from bench.training import Trainer, classify
+
+    data = spec.dataset.training()
+    keras.utils.set_random_seed(spec.recipe.seed)
+    model = spec.network()
+    if spec.start is not None:
+        start = artifacts.find(spec.start)
+        if start is None:
+            raise BenchError(f"the classifier to start from, {spec.start[:16]}, is not there any more: train it first")
+        artifacts.put_into(model, artifacts.read_arrays(start.weights), start.weights)
+    fits = type(spec.defence).fit is not Defence.fit  # most defences learn nothing: spare them 600 MB of floats
+    state = spec.defence.fit(data.unit()) if fits else {}
+    checkpoint = home() / "training" / f"{spec.fingerprint[:16]}.npz"
+    began = time.monotonic()
+    Trainer(model, spec.defence, state, key, spec.recipe, data, len(spec.dataset.classes)).run(checkpoint, report)
+    logits = classify(model, lambda images: spec.defence.transform(images, key, state), spec.dataset.shape)
+    test = spec.dataset.test
+    accuracy = float(np.mean(logits(test.unit()).argmax(axis=1) == test.labels))
+    record = {"clean_accuracy": accuracy, "test_images": len(test), "seconds": round(time.monotonic() - began),
+              "bench": bench.__version__, "tensorflow": registry.importlib.metadata.version("tensorflow")}
+    artifact = artifacts.save(spec.fingerprint, spec.as_json(), artifacts.arrays_of(model, state), record)
+    checkpoint.unlink(missing_ok=True)
+    return artifact

@@ -1,0 +1,1 @@
+"""The results, in SQL: schema, writing, and the queries that read them. Knows no plug-in and no TensorFlow."""

@@ -1,0 +1,128 @@
+"""Opening a database: SQLite by default, anything SQLAlchemy knows by URL; its schema checked before anything else."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+
+from bench.api import BenchError, UsageError
+
+HEAD = "0001"
+BUSY_SECONDS = 30
+
+
+def url_of(text: str) -> URL:
+    """A path or an SQLAlchemy URL."""
+    if "://" in text:
+        try:
+            return make_url(text)
+        except sa.exc.ArgumentError as error:
+            raise UsageError(f"--db {text}: {error}") from error
+    return URL.create("sqlite", database=text)
+
+
+def open_database(text: str, *, create: bool, upgrade: bool = False) -> Engine:
+    """Connects and checks the schema; makes or upgrades it only if asked."""
+    url = url_of(text)
+    if url.get_backend_name() == "sqlite":
+        _check_sqlite_file(Path(url.database or ""), text, create)
+    try:
+        engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS} if url.get_backend_name() == "sqlite" else {})
+    except (ImportError, sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as error:
+        raise UsageError(f"--db {text}: {error}") from error
+    if engine.dialect.name == "sqlite":
+        _set_up_sqlite(engine)
+    with explained(text):
+        _check_schema(engine, text, create, upgrade)
+    return engine
+
+
+@contextlib.contextmanager
+def explained(text: str) -> Iterator[None]:
+    """Database errors as one line that says what to do."""
+    try:
+        yield
+    except (sa.exc.DBAPIError, sqlite3.Error) as error:
+        reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+        hints = {
+            "locked": "another process holds it: wait for it to end, then run the same command again",
+            "not a database": "this file is no SQLite database: choose another with --db",
+            "malformed": "the file is damaged: restore a copy, or choose another with --db",
+            "readonly": "it cannot be written: check its permissions, or choose another with --db",
+            "full": "no room left on its disk: free some space, then run the same command again",
+            "unable to open": "check that its folder exists and can be written",
+        }
+        hint = next((advice for words, advice in hints.items() if words in reason), "check that it is up, then run again")
+        raise BenchError(f"database {text}: {reason}; {hint}") from error
+
+
+@contextlib.contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """One transaction that writes; on SQLite it takes the write lock at the start instead of failing in the middle."""
+    with engine.connect().execution_options(bench_write=True) as connection, connection.begin():
+        yield connection
+
+
+def _check_sqlite_file(path: Path, text: str, create: bool) -> None:
+    if not str(path) or str(path) == ":memory:":
+        raise UsageError(f"--db {text}: give the path of a database file")
+    if path.is_dir():
+        raise UsageError(f"--db {text} is a folder; give the path of a database file, such as {text}/bench.db")
+    if not path.exists() and not create:
+        raise UsageError(f"there is no database at {text}: 'bench run' makes one, --db chooses another")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--db {text}: cannot make its folder ({error.strerror})") from error
+
+
+def _set_up_sqlite(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def _on_connect(connection: sqlite3.Connection, _record: object) -> None:
+        connection.isolation_level = None  # SQLAlchemy begins transactions below; the driver must not
+        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "cache_size=-65536"):
+            with contextlib.suppress(sqlite3.OperationalError) if pragma[0] == "j" else contextlib.nullcontext():
+                connection.execute(f"PRAGMA {pragma}").close()
+
+    @event.listens_for(engine, "begin")
+    def _on_begin(connection: Connection) -> None:
+        write = connection.get_execution_options().get("bench_write")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _check_schema(engine: Engine, text: str, create: bool, upgrade: bool) -> None:
+    with engine.connect() as connection:
+        tables = set(sa.inspect(connection).get_table_names())
+        if "alembic_version" in tables:
+            version = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+        else:
+            version = None
+    if version == HEAD:
+        return
+    if version is None and tables:
+        raise UsageError(f"database {text} holds other tables ({', '.join(sorted(tables)[:3])}): it is not one of bench's")
+    if version is not None and version > HEAD:
+        raise BenchError(f"database {text} has schema {version}, newer than this bench knows ({HEAD}): update bench")
+    if version is not None and not upgrade:
+        raise BenchError(f"database {text} has the older schema {version}: run 'bench db upgrade --db {text}'")
+    if version is None and not create:
+        raise UsageError(f"database {text} is empty: 'bench run' fills one")
+    migrate(engine)
+
+
+def migrate(engine: Engine) -> None:
+    """Brings the schema to its newest version."""
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    with writing(engine) as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")

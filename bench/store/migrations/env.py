@@ -1,0 +1,9 @@
+"""Alembic's entry: runs the migrations on the connection that `bench.store.database` hands over."""
+
+from alembic import context
+
+from bench.store.schema import metadata
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=metadata, render_as_batch=True)
+with context.begin_transaction():
+    context.run_migrations()

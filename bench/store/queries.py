@@ -1,0 +1,196 @@
+"""Everything that reads: cells, Best Known and Best Adversary, as plain values. The leaderboard imports this alone.
+
+Only complete cells inside the threat model count towards Best Known and Best Adversary: a cell that is not complete
+must never look robust. What was left out is said with the number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from bench.store import schema
+from bench.store.schema import CLEAN
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One attack from one source on one board."""
+
+    attack_id: int
+    source_id: int
+    attack: str
+    attack_settings: dict[str, Any]
+    source: str
+    strategy: str
+    inside_threat_model: bool
+    status: str
+    n_done: int
+    n_correct: int
+    gradients: int
+    queries: int
+    seconds: float
+    flags: dict[str, int]
+    error: str | None
+    updated: str
+
+    @property
+    def accuracy(self) -> float | None:
+        return self.n_correct / self.n_done if self.n_done else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Board:
+    """A defence on a dataset in a norm: its cells, and the numbers over all of them. Counts are of examples."""
+
+    id: int
+    defence: str
+    defence_settings: dict[str, Any]
+    description: str
+    keyed: bool
+    key_id: str | None
+    weights_sha256: str
+    dataset: str
+    norm: str
+    epsilon: float
+    n_examples: int
+    preset: str
+    updated: str
+    clean: Cell | None
+    cells: tuple[Cell, ...]
+    best_known: int | None
+    best_adversary: dict[str, int]
+    best_by_source: dict[str, int]
+
+    @property
+    def counted(self) -> tuple[Cell, ...]:
+        """The cells behind Best Known."""
+        return tuple(cell for cell in self.cells if _counts(cell))
+
+    @property
+    def left_out(self) -> tuple[Cell, ...]:
+        """The cells of the threat model that are not complete, and so not behind Best Known."""
+        return tuple(cell for cell in self.cells if cell.inside_threat_model and cell.status != "done")
+
+    @property
+    def partial(self) -> bool:
+        return self.best_known is None or bool(self.left_out)
+
+
+def boards(engine: Engine) -> list[Board]:
+    """Every board, by norm and then by Best Known, the most robust first; those without a number last."""
+    with engine.connect() as connection:
+        rows = connection.execute(
+            sa.select(schema.board, schema.defence.c.name, schema.defence.c.params_json, schema.defence.c.keyed,
+                      schema.defence.c.key_id, schema.defence.c.description, schema.defence.c.weights_sha256)
+            .join(schema.defence, schema.board.c.defence_id == schema.defence.c.id)
+        ).all()
+        found = [_board(connection, row) for row in rows]
+    return sorted(found, key=lambda b: (b.norm != "linf", b.norm, b.epsilon, -_share(b), b.defence, b.id))
+
+
+def _share(board: Board) -> float:
+    return -1.0 if board.best_known is None else board.best_known / board.n_examples
+
+
+def _counts(cell: Cell) -> bool:
+    return cell.inside_threat_model and cell.status == "done"
+
+
+def _board(connection: Connection, row: Any) -> Board:
+    cells = _cells(connection, row.id)
+    clean = next((cell for cell in cells if cell.attack == CLEAN), None)
+    attacks = tuple(cell for cell in cells if cell.attack != CLEAN)
+    counted = [cell for cell in attacks if _counts(cell)]
+    clean_done = clean is not None and clean.status == "done"
+    best_known, best_adversary, best_by_source = None, {}, {}
+    if clean is not None and clean_done and counted:
+        best_known, by_attack = _best(connection, row.id, [clean, *counted], cells)
+        names = {cell.attack_id: cell.attack for cell in counted}
+        best_adversary = _named({i: n for i, n in by_attack.items() if i in names}, names)
+        best_by_source = _best_by_source(connection, row.id, clean, counted)
+    latest = connection.execute(
+        sa.select(schema.run.c.preset).join(schema.cell, schema.cell.c.run_id == schema.run.c.id)
+        .where(schema.cell.c.board_id == row.id).order_by(schema.run.c.id.desc()).limit(1)).scalar()
+    return Board(
+        id=row.id, defence=row.name, defence_settings=json.loads(row.params_json), description=row.description,
+        keyed=row.keyed, key_id=row.key_id, weights_sha256=row.weights_sha256, dataset=row.dataset, norm=row.norm,
+        epsilon=row.epsilon, n_examples=row.n_examples, preset=latest or "", clean=clean if clean_done else None,
+        updated=max((cell.updated for cell in cells), default=""), cells=attacks, best_known=best_known,
+        best_adversary=best_adversary, best_by_source=best_by_source)
+
+
+def _named(counts: dict[int, int], names: dict[int, str]) -> dict[str, int]:
+    """Counts by name; the same attack under two settings keeps both, told apart by a number."""
+    named: dict[str, int] = {}
+    for identity in sorted(counts):
+        name, extra = names[identity], 2
+        while name in named:
+            name, extra = f"{names[identity]} ({extra})", extra + 1
+        named[name] = counts[identity]
+    return named
+
+
+def _cells(connection: Connection, board_id: int) -> list[Cell]:
+    query = (
+        sa.select(schema.cell, schema.attack.c.name.label("attack"), schema.attack.c.params_json,
+                  schema.source.c.name.label("source"))
+        .join(schema.attack, schema.cell.c.attack_id == schema.attack.c.id)
+        .join(schema.source, schema.cell.c.source_id == schema.source.c.id)
+        .where(schema.cell.c.board_id == board_id)
+        .order_by(schema.attack.c.name, schema.source.c.name, schema.attack.c.id, schema.source.c.id)
+    )
+    return [
+        Cell(row.attack_id, row.source_id, row.attack, json.loads(row.params_json), row.source, row.strategy,
+             row.inside_threat_model, row.status, row.n_done, row.n_correct, row.gradients, row.queries, row.seconds,
+             json.loads(row.flags_json), row.error, row.updated)
+        for row in connection.execute(query)
+    ]
+
+
+def _best(connection: Connection, board_id: int, counted: Sequence[Cell], cells: Sequence[Cell]) -> tuple[int, dict[int, int]]:
+    """Best Known, and Best Adversary by attack id: one pass over the board in the order of the primary key."""
+    chosen = _where(board_id, counted, cells)
+    result = schema.result.c
+    per_attack = (
+        sa.select(result.example_idx, result.attack_id, sa.func.min(result.correct).label("ok"))
+        .where(*chosen).group_by(result.example_idx, result.attack_id).cte("per_attack")
+    )
+    per_example = sa.select(sa.func.min(per_attack.c.ok).label("ok")).group_by(per_attack.c.example_idx).subquery()
+    by_attack = connection.execute(sa.select(per_attack.c.attack_id, sa.func.sum(per_attack.c.ok)).group_by(per_attack.c.attack_id))
+    counts = {identity: int(number) for identity, number in by_attack}
+    return int(connection.execute(sa.select(sa.func.sum(per_example.c.ok))).scalar() or 0), counts
+
+
+def _best_by_source(connection: Connection, board_id: int, clean: Cell, counted: Sequence[Cell]) -> dict[str, int]:
+    """Best Known against each source alone, over all its attacks."""
+    result, best = schema.result.c, {}
+    sources = {cell.source_id: cell.source for cell in counted}
+    if len(sources) == 1:
+        return {}
+    for identity, name in sources.items():
+        own = [cell for cell in counted if cell.source_id == identity]
+        rows = (
+            sa.select(sa.func.min(result.correct).label("ok"))
+            .where(result.board_id == board_id, result.attack_id.in_([clean.attack_id, *{c.attack_id for c in own}]),
+                   result.source_id.in_([clean.source_id, identity]))
+            .group_by(result.example_idx).subquery()
+        )
+        best[name] = int(connection.execute(sa.select(sa.func.sum(rows.c.ok))).scalar() or 0)
+    return best
+
+
+def _where(board_id: int, counted: Sequence[Cell], cells: Sequence[Cell]) -> list[sa.ColumnElement[bool]]:
+    """The rows of the counted cells; names the others only if there are any, so that the common case stays a plain scan."""
+    result = schema.result.c
+    chosen = [result.board_id == board_id]
+    left_out = [cell for cell in cells if cell not in counted]
+    if left_out:
+        chosen.append(sa.not_(sa.or_(*(
+            sa.and_(result.attack_id == cell.attack_id, result.source_id == cell.source_id) for cell in left_out))))
+    return chosen

@@ -1,0 +1,146 @@
+"""The tables. A `result` row is one example under one attack from one source on one board.
+
+The unperturbed images are a cell like any other (attack `clean`, source `clean`), so that Best Known is the minimum
+over all rows of an example.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+)
+
+CLEAN = "clean"
+
+metadata = MetaData(
+    naming_convention={"pk": "pk_%(table_name)s", "uq": "uq_%(table_name)s_%(column_0_name)s",
+                       "fk": "fk_%(table_name)s_%(column_0_name)s", "ix": "ix_%(table_name)s_%(column_0_name)s"}
+)
+
+
+def _thing(name: str, *columns: Column) -> Table:
+    """Something with settings, known by its fingerprint."""
+    return Table(
+        name, metadata,
+        Column("id", Integer, primary_key=True),
+        Column("name", String(200), nullable=False),
+        Column("version", String(50), nullable=False),
+        Column("params_json", Text, nullable=False),
+        Column("fingerprint", String(64), nullable=False, unique=True),
+        *columns,
+    )
+
+
+run = Table(
+    "run", metadata,
+    Column("id", Integer, primary_key=True),
+    Column("started", String(32), nullable=False),
+    Column("finished", String(32)),
+    Column("command", Text, nullable=False),
+    Column("preset", String(50), nullable=False),
+    Column("spec_json", Text, nullable=False),
+    Column("versions_json", Text, nullable=False),
+    Column("device", String(200), nullable=False),
+    Column("git_commit", String(64)),
+)
+defence = _thing(
+    "defence",
+    Column("keyed", Boolean, nullable=False),
+    Column("key_id", String(64)),
+    Column("weights_sha256", String(64), nullable=False),
+    Column("description", Text, nullable=False),
+)
+attack = _thing("attack")
+source = _thing("source")
+board = Table(
+    "board", metadata,
+    Column("id", Integer, primary_key=True),
+    Column("defence_id", Integer, ForeignKey("defence.id"), nullable=False),
+    Column("dataset", String(200), nullable=False),
+    Column("examples_sha256", String(64), nullable=False),
+    Column("norm", String(10), nullable=False),
+    Column("epsilon", Float, nullable=False),
+    Column("n_examples", Integer, nullable=False),
+    Column("fingerprint", String(64), nullable=False, unique=True),
+)
+
+
+def _cell_key() -> list[Column]:
+    return [
+        Column("board_id", Integer, ForeignKey("board.id"), nullable=False),
+        Column("attack_id", Integer, ForeignKey("attack.id"), nullable=False),
+        Column("source_id", Integer, ForeignKey("source.id"), nullable=False),
+    ]
+
+
+cell = Table(
+    "cell", metadata,
+    *_cell_key(),
+    Column("run_id", Integer, ForeignKey("run.id"), nullable=False),
+    Column("strategy", String(50), nullable=False),
+    Column("inside_threat_model", Boolean, nullable=False),
+    Column("status", String(10), nullable=False),  # running, done or failed
+    Column("n_done", Integer, nullable=False),
+    Column("n_correct", Integer, nullable=False),
+    Column("gradients", BigInteger, nullable=False),
+    Column("queries", BigInteger, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("flags_json", Text, nullable=False),
+    Column("parts_json", Text, nullable=False),  # the names behind result.part
+    Column("error", Text),
+    Column("updated", String(32), nullable=False),
+    PrimaryKeyConstraint("board_id", "attack_id", "source_id"),
+)
+shard = Table(
+    "shard", metadata,
+    Column("board_id", Integer, nullable=False),
+    Column("attack_id", Integer, nullable=False),
+    Column("source_id", Integer, nullable=False),
+    Column("start", Integer, nullable=False),
+    Column("stop", Integer, nullable=False),
+    Column("status", String(10), nullable=False),  # done or failed
+    Column("attempt", Integer, nullable=False),
+    Column("worker", String(100), nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("images_file", Text),
+    Column("images_sha256", String(64)),
+    Column("error", Text),
+    PrimaryKeyConstraint("board_id", "attack_id", "source_id", "start", "stop"),
+    ForeignKeyConstraint(["board_id", "attack_id", "source_id"], ["cell.board_id", "cell.attack_id", "cell.source_id"]),
+)
+result = Table(
+    "result", metadata,
+    # The order of this key is what makes Best Known one pass over the table without a sort (docs/performance.md).
+    Column("board_id", Integer, ForeignKey("board.id"), nullable=False),
+    Column("example_idx", Integer, nullable=False),
+    Column("attack_id", Integer, ForeignKey("attack.id"), nullable=False),
+    Column("source_id", Integer, ForeignKey("source.id"), nullable=False),
+    Column("correct", SmallInteger, nullable=False),  # 0 or 1, on the defended model
+    Column("pred", SmallInteger, nullable=False),
+    Column("label", SmallInteger, nullable=False),
+    Column("margin", Float, nullable=False),  # of the defended model: z_y − max other z
+    Column("distance", Float, nullable=False),
+    Column("source_success", SmallInteger, nullable=False),
+    Column("source_margin", Float, nullable=False),
+    Column("restart", SmallInteger, nullable=False),
+    Column("target", SmallInteger, nullable=False),
+    Column("part", SmallInteger, nullable=False),
+    Column("gradients", Integer, nullable=False),
+    Column("queries", Integer, nullable=False),
+    PrimaryKeyConstraint("board_id", "example_idx", "attack_id", "source_id"),
+    sqlite_with_rowid=False,
+)
+Index("ix_board_defence", board.c.defence_id)

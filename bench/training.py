@@ -1,0 +1,202 @@
+"""Training a classifier behind a defence: Nesterov SGD, CutMix before the transform, averaged weights, exact resume.
+
+Every random draw comes from (seed, epoch or step), so a run that was interrupted and resumed ends with the same
+weights as one that was not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bench.api import BenchError, Defence, Shape, UsageError, each_image
+from bench.artifacts import arrays_of, put_into, read_arrays
+from bench.data import Split
+from bench.home import written_whole
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """Everything that determines a classifier's weights, besides the data, the defence and the key."""
+
+    depth: int = 70
+    width: int = 16
+    epochs: int = 1000
+    batch_size: int = 1024
+    slices: int = 1
+    """A batch is cut into so many parts that go through the network side by side, each with batch statistics of its own."""
+    learning_rate: float = 0.4
+    schedule: str = "step"
+    drops: tuple[float, ...] = (0.65, 0.8, 0.9, 0.95)
+    warmup: float = 0.0
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    average: float = 0.995
+    cutmix: bool = True
+    crop_and_flip: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, ok in {
+            "epochs": self.epochs >= 1, "batch_size": self.batch_size >= 1, "learning_rate": self.learning_rate > 0,
+            "slices": self.slices >= 1 and self.batch_size % self.slices == 0, "weight_decay": self.weight_decay >= 0,
+            "schedule": self.schedule in ("step", "cosine"), "average": 0 <= self.average < 1,
+            "momentum": 0 <= self.momentum < 1, "warmup": 0 <= self.warmup < 1,
+        }.items():
+            if not ok:
+                raise UsageError(f"training: {name} is {getattr(self, name)}, which makes no sense; see docs/presets.md")
+
+    def rate(self, progress: float) -> float:
+        """The learning rate when this share of the training is done."""
+        if progress < self.warmup:
+            return self.learning_rate * (progress / self.warmup)
+        if self.schedule == "cosine":
+            return self.learning_rate * 0.5 * (1 + float(np.cos(np.pi * (progress - self.warmup) / (1 - self.warmup))))
+        return self.learning_rate * 0.1 ** sum(progress >= drop for drop in self.drops)
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """Where a training is; given to the caller after every few steps."""
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+
+
+def augmented(images: tf.Tensor, labels: tf.Tensor, recipe: Recipe, classes: int, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Crops, flips and CutMix on B×H×W×3 images; labels (B) become B×classes weights."""
+    size = tf.shape(images)
+    batch, height, width = size[0], size[1], size[2]
+    seeds = tf.random.split(seed, 6)
+    if recipe.crop_and_flip:
+        padded = tf.pad(images, ((0, 0), (4, 4), (4, 4), (0, 0)))
+        offsets = tf.random.stateless_uniform((batch, 2), seeds[0], 0, 9, tf.int32)
+        rows = offsets[:, :1] + tf.range(height)
+        columns = offsets[:, 1:] + tf.range(width)
+        images = tf.gather(tf.gather(padded, rows, batch_dims=1), columns, axis=2, batch_dims=1)
+        flip = tf.random.stateless_uniform((batch, 1, 1, 1), seeds[1]) < 0.5
+        images = tf.where(flip, tf.reverse(images, axis=[2]), images)
+    targets = tf.one_hot(labels, classes)
+    if recipe.cutmix:
+        # One box an image, of an area share uniform in [0,1] (CutMix with alpha = 1), pasted from the next image.
+        side = tf.sqrt(tf.random.stateless_uniform((batch, 1), seeds[2]))
+        y, x = (tf.random.stateless_uniform((batch, 1), seeds[i]) for i in (3, 4))
+
+        def inside(centre: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+            positions = tf.cast(tf.range(length), tf.float32)[None] + 0.5
+            return tf.abs(positions - centre * tf.cast(length, tf.float32)) <= side * tf.cast(length, tf.float32) / 2
+
+        box = inside(y, height)[:, :, None] & inside(x, width)[:, None, :]
+        images = tf.where(box[..., None], tf.roll(images, 1, axis=0), images)
+        share = tf.reduce_mean(tf.cast(box, tf.float32), axis=(1, 2))[:, None]
+        targets = (1 - share) * targets + share * tf.roll(targets, 1, axis=0)
+    return images, targets
+
+
+class Trainer:
+    """A training in memory: the model, its momentum and its averaged weights, and how far it is."""
+
+    def __init__(self, model: keras.Model, defence: Defence, state: Mapping[str, np.ndarray], key: int | None,
+                 recipe: Recipe, data: Split, classes: int) -> None:
+        self.model, self.recipe, self.data, self.classes = model, recipe, data, classes
+        self._transform = lambda images: defence.transform(images, key, state)
+        self._state = state
+        self._momenta = [tf.Variable(tf.zeros_like(v)) for v in model.trainable_variables]
+        self._averages = [tf.Variable(tf.convert_to_tensor(v)) for v in model.weights]
+        self.epoch = 0
+        self.steps = len(data) // recipe.batch_size
+        if self.steps == 0:
+            raise UsageError(f"training: a batch of {recipe.batch_size} is larger than the {len(data)} training images")
+        self._step = tf.function(self._update, reduce_retracing=True)
+
+    def run(self, checkpoint: Path, report: Callable[[Progress], None]) -> None:
+        """Trains to the end, from the checkpoint if there is one; writes the checkpoint after every epoch."""
+        if checkpoint.exists():
+            self._restore(checkpoint)
+        while self.epoch < self.recipe.epochs:
+            self._run_epoch(report)
+            self.epoch += 1
+            self._save(checkpoint)
+        for variable, average in zip(self.model.weights, self._averages, strict=True):
+            variable.assign(average)
+
+    def _run_epoch(self, report: Callable[[Progress], None]) -> None:
+        recipe, size = self.recipe, self.recipe.batch_size
+        order = np.random.default_rng((recipe.seed, self.epoch)).permutation(len(self.data))
+        for step in range(self.steps):
+            chosen = order[step * size : (step + 1) * size]
+            done = self.epoch * self.steps + step
+            rate = recipe.rate(done / (recipe.epochs * self.steps))
+            average = min(recipe.average, (1 + done) / (10 + done))  # so that the first weights are soon forgotten
+            images = self.data.images[chosen].astype(np.float32) / np.float32(255)
+            loss = self._step(tf.constant(images), tf.constant(self.data.labels[chosen]), tf.constant(rate, tf.float32),
+                              tf.constant(average, tf.float32), tf.constant([recipe.seed, done], tf.int32))
+            if step % 10 == 9 or step == self.steps - 1:
+                value = float(loss)
+                if not np.isfinite(value):
+                    raise BenchError(f"training diverged in epoch {self.epoch + 1} (loss {value}): lower learning_rate")
+                report(Progress(self.epoch, recipe.epochs, step + 1, self.steps, value))
+
+    def _update(self, images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor, average: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        recipe, variables = self.recipe, self.model.trainable_variables
+        images, targets = augmented(images, labels, recipe, self.classes, seed)
+        losses, gradients = [], []
+        for part, target in zip(tf.split(images, recipe.slices), tf.split(targets, recipe.slices), strict=True):
+            inputs = tf.stop_gradient(self._transform(tf.ensure_shape(part, (None, *self.data.images.shape[1:]))))
+            with tf.GradientTape() as tape:
+                logits = self.model(inputs, training=True)
+                loss = tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(target, logits))
+            losses.append(loss)
+            gradients.append(tape.gradient(loss, variables))
+        for variable, momentum, *parts in zip(variables, self._momenta, *gradients, strict=True):
+            gradient = tf.add_n(parts) / recipe.slices
+            if len(variable.shape) > 1:  # kernels only: neither biases nor the scales of batch normalisation
+                gradient += recipe.weight_decay * tf.convert_to_tensor(variable)
+            momentum.assign(recipe.momentum * momentum - rate * gradient)
+            variable.assign_add(recipe.momentum * momentum - rate * gradient)
+        for variable, mean in zip(self.model.weights, self._averages, strict=True):
+            mean.assign(average * mean + (1 - average) * tf.convert_to_tensor(variable))
+        return tf.add_n(losses) / recipe.slices
+
+    def _save(self, path: Path) -> None:
+        arrays = arrays_of(self.model, self._state)
+        arrays |= {f"momentum:{i}": v.numpy() for i, v in enumerate(self._momenta)}
+        arrays |= {f"average:{i}": v.numpy() for i, v in enumerate(self._averages)}
+        with written_whole(path) as stream:
+            np.savez(stream, epoch=np.int64(self.epoch), **arrays)  # type: ignore[arg-type]
+
+    def _restore(self, path: Path) -> None:
+        arrays = read_arrays(path)
+        put_into(self.model, arrays, path)
+        for i, variable in enumerate(self._momenta):
+            variable.assign(arrays[f"momentum:{i}"])
+        for i, variable in enumerate(self._averages):
+            variable.assign(arrays[f"average:{i}"])
+        self.epoch = int(arrays["epoch"])
+
+
+def classify(model: keras.Model, transform: Callable[[tf.Tensor], tf.Tensor], shape: Shape) -> Callable[[np.ndarray], np.ndarray]:
+    """A compiled function from images (N×H×W×3, [0,1]) to logits (N×classes); an image's logits depend on it alone."""
+
+    def one(image: tf.Tensor) -> tf.Tensor:
+        return model(transform(image), training=False)
+
+    compiled = tf.function(
+        lambda images: each_image(one, images, signature=tf.float32),
+        input_signature=[tf.TensorSpec((None, *shape), tf.float32)],
+    )
+
+    def logits(images: np.ndarray) -> np.ndarray:
+        parts = [compiled(tf.constant(images[i : i + 256])).numpy() for i in range(0, len(images), 256)]
+        return np.concatenate(parts)
+
+    return logits
