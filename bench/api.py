@@ -171,6 +171,8 @@ class Engine(Plugin):
     """Makes adversarial images against a source."""
 
     needs_gradient: ClassVar[bool] = True
+    in_all: ClassVar[bool] = True
+    """Whether `--attack all` and strategies run it; an engine that is a part of another is asked for by name."""
 
     def work(self, examples: int) -> int:
         """The amount of work in attacking so many examples, in units of `report`."""

@@ -12,11 +12,12 @@ import numpy as np
 
 import bench
 from bench import artifacts, registry
-from bench.api import BenchError, Defence
+from bench.api import BenchError, Defence, UsageError
 from bench.artifacts import Artifact
 from bench.data import Dataset
 from bench.fingerprint import fingerprint
 from bench.home import home
+from bench.spec import Spec
 
 if TYPE_CHECKING:
     import keras
@@ -83,6 +84,53 @@ def load_file(spec: ClassifierSpec, path: Path) -> Classifier:
     model = spec.network()
     state = artifacts.put_into(model, artifacts.read_arrays(path), path)
     return Classifier(model, state, of_file(path), spec.defence_name)
+
+
+def spec_for(run: Spec, dataset: Dataset, defence_name: str, defence: Defence, key: str | None) -> ClassifierSpec:
+    """How a run trains the classifier of this defence, with the weights of the nominal one as a start if it says so."""
+    from bench.training import Recipe
+
+    warm = run.starts_warm(defence_name)
+    recipe = Recipe(**_recipe_fields(run, warm))
+    start = None
+    if warm:
+        nominal = registry.create("defences", "none", {})
+        start = ClassifierSpec(dataset, "none", nominal, None, Recipe(**_recipe_fields(run, False))).fingerprint
+    return ClassifierSpec(dataset, defence_name, defence, key, recipe, start)
+
+
+def _recipe_fields(run: Spec, warm: bool) -> dict[str, Any]:
+    from bench.training import Recipe
+
+    known = {field.name for field in dataclasses.fields(Recipe)}
+    fields = run.recipe_fields(warm)
+    if odd := sorted(fields.keys() - known):
+        raise UsageError(f"preset {run.preset}: training has no field '{odd[0]}'{registry.did_you_mean(odd[0], known)}")
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+
+
+def obtain(spec: ClassifierSpec, key: int | None, may_train: bool, say: Callable[[str], None]) -> Artifact:
+    """The classifier's artifact; trained now, with a word of progress now and then, if it is not there yet."""
+    found = artifacts.find(spec.fingerprint)
+    if found is not None:
+        return found
+    command = f"bench train --defence {spec.defence_name}"
+    if not may_train:
+        raise UsageError(f"the classifier of {spec.defence_name} is not trained yet: run '{command}' first, or drop --no-train")
+    last = began = time.monotonic()
+    first: float | None = None
+
+    def report(at: Progress) -> None:
+        nonlocal last, first
+        done = (at.epoch + at.step / at.steps) / at.epochs
+        first = done if first is None else first
+        if time.monotonic() - last > 20 and done > first:
+            last = time.monotonic()
+            left = (last - began) / (done - first) * (1 - done)
+            say(f"training {spec.defence_name}: epoch {at.epoch + 1}/{at.epochs}, loss {at.loss:.3f}, about {left / 60:.0f} min left")
+
+    say(f"training the classifier of {spec.defence_name} (kept for later; '{command}' does it ahead of time)")
+    return train(spec, key, report)
 
 
 def train(spec: ClassifierSpec, key: int | None, report: Callable[[Progress], None]) -> Artifact:

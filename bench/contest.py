@@ -1,0 +1,94 @@
+"""One defended model, ready to be judged: the defence, its classifier, the examples, and the identity of its boards."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import data, models, registry
+from bench.api import Defence, UsageError
+from bench.data import Dataset, Split
+from bench.fingerprint import canonical, fingerprint
+from bench.keys import PrivateKey
+from bench.plan import Pair
+from bench.referee import Referee
+from bench.spec import Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Contest:
+    """A defended model and the test examples it is attacked on."""
+
+    spec: Spec
+    dataset: Dataset
+    defence_name: str
+    defence: Defence
+    key: PrivateKey | None
+    classifier_spec: models.ClassifierSpec
+    classifier: models.Classifier
+    weights: Path
+    examples: Split
+
+    @functools.cached_property
+    def images(self) -> np.ndarray:
+        """The examples' images (N×H×W×3, float32, [0,1])."""
+        return self.examples.unit()
+
+    @functools.cached_property
+    def referee(self) -> Referee:
+        return Referee(self.defence, self.classifier, self.key, self.dataset.shape)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dataclasses.asdict(self.defence.settings)
+
+    def defence_row(self) -> dict[str, Any]:
+        identity = {"name": self.defence_name, "version": self.defence.version, "settings": self.settings,
+                    "weights": self.classifier.digest, "key": self.key.id if self.key else None}
+        return {"name": self.defence_name, "version": self.defence.version, "params_json": canonical(self.settings),
+                "fingerprint": fingerprint(identity), "keyed": self.defence.keyed, "key_id": identity["key"],
+                "weights_sha256": self.classifier.digest,
+                "description": registry.entry("defences", self.defence_name).description}
+
+    def board_row(self, norm: str, defence_id: int) -> dict[str, Any]:
+        identity = {"defence": self.defence_row()["fingerprint"], "examples": self.examples.fingerprint, "norm": norm,
+                    "epsilon": self.spec.epsilon[norm]}
+        return {"defence_id": defence_id, "dataset": self.dataset.name, "examples_sha256": self.examples.fingerprint,
+                "norm": norm, "epsilon": self.spec.epsilon[norm], "n_examples": len(self.examples),
+                "fingerprint": fingerprint(identity)}
+
+    def attack_row(self, pair: Pair) -> dict[str, Any]:
+        settings = dataclasses.asdict(pair.settings)
+        identity = {"name": pair.engine, "version": pair.engine_version, "settings": settings, "seed": self.spec.seed}
+        return {"name": pair.engine, "version": pair.engine_version,
+                "params_json": canonical({**settings, "seed": self.spec.seed}), "fingerprint": fingerprint(identity)}
+
+    def source_row(self, pair: Pair) -> dict[str, Any]:
+        """A source is what it is by its strategy, the attacker's training, and the defended model it was made against."""
+        version = registry.entry("attacks", pair.strategy).load().version
+        made_of = {"strategy": pair.strategy, "training": dict(self.spec.training), "training_images": self.dataset.training_fingerprint,
+                   "against": self.defence_row()["fingerprint"]}
+        identity = {"name": pair.source, "version": version, **made_of}
+        return {"name": pair.source, "version": version, "params_json": canonical(made_of), "fingerprint": fingerprint(identity)}
+
+
+def prepare(spec: Spec, request: str, key: PrivateKey, weights: Path | None, may_train: bool, say: Any) -> Contest:
+    """Loads, or trains, everything a defended model needs. `request` is name[setting=value,…]."""
+    name, given = registry.parse(request)
+    defence = registry.create("defences", name, {**spec.defences.get(name, {}), **given})
+    dataset = data.load(spec.dataset)
+    examples = dataset.examples(spec.examples)
+    own_key = key if defence.keyed else None
+    classifier_spec = models.spec_for(spec, dataset, name, defence, own_key.id if own_key else None)
+    if weights is not None:
+        if not weights.exists():
+            raise UsageError(f"weights file {weights} does not exist")
+        classifier = models.load_file(classifier_spec, weights)
+    else:
+        artifact = models.obtain(classifier_spec, own_key.reveal() if own_key else None, may_train, say)
+        classifier, weights = models.load(classifier_spec, artifact), artifact.weights
+    return Contest(spec, dataset, name, defence, own_key, classifier_spec, classifier, weights, examples)

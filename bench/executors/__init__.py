@@ -1,0 +1,1 @@
+"""Where attacks run: never in the process that holds the key."""

@@ -1,0 +1,64 @@
+"""Progress for people: bars with an ETA on a terminal, plain lines now and then elsewhere. All of it on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+SECONDS_BETWEEN_LINES = 15.0
+
+
+class Reporter:
+    """One overall bar and one line for what is going on now."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
+        self._bars: Progress | None = None
+        self._task: TaskID | None = None
+        self._total, self._done, self._began, self._last, self._what = 0.0, 0.0, 0.0, 0.0, ""
+
+    def say(self, text: str) -> None:
+        self._console.print(escape(text))
+
+    @contextlib.contextmanager
+    def track(self, what: str, total: float) -> Iterator[None]:
+        """Shows the progress of a piece of work until the block ends."""
+        self._total, self._done, self._began, self._last, self._what = total, 0.0, time.monotonic(), time.monotonic(), what
+        if not self._console.is_terminal:
+            yield
+            return
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
+                   TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        with Progress(*columns, console=self._console, transient=True) as self._bars:
+            self._task = self._bars.add_task(escape(what), total=total)
+            try:
+                yield
+            finally:
+                self._bars, self._task = None, None
+
+    def advance(self, amount: float, what: str | None = None) -> None:
+        self._done += amount
+        self._what = what or self._what
+        if self._bars is not None and self._task is not None:
+            self._bars.update(self._task, completed=self._done, description=escape(self._what))
+        elif not self._console.is_terminal and time.monotonic() - self._last > SECONDS_BETWEEN_LINES and 0 < self._done < self._total:
+            self._last = time.monotonic()
+            left = (self._last - self._began) * (self._total - self._done) / self._done
+            self.say(f"{self._what}: {self._done / self._total:.0%}, about {duration(left)} left")
+
+
+def duration(seconds: float) -> str:
+    """'42 s', '3 min 5 s' or '2 h 10 min'."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
