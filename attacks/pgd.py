@@ -1,0 +1,92 @@
+"""PGD with restarts, as DeepMind's robustness evaluations run it, and its sign-gradient form."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import numpy as np
+import tensorflow as tf
+
+from attacks import descent, draws, losses
+from attacks.compiling import compiled
+from attacks.engine import BatchEngine, Fixed, Progress, Task, drive, one_of, positive, settle
+from bench.api import Loss
+
+
+@dataclasses.dataclass(frozen=True)
+class PgdSettings:
+    """How PGD runs. Its step rule is open in the paper; the defaults are those of DeepMind's public evaluation code."""
+
+    steps: int = 100
+    restarts: int = 10
+    rule: Literal["adam", "sign"] = "adam"
+    """Adam on the raw gradient, or the steepest direction of the norm (in L-inf the sign of the gradient)."""
+    loss: Literal["margin", "ce", "dlr"] = "margin"
+    learning_rate: float = 0.1
+    """Adam's rate, in units of a pixel value."""
+    step_size: float = 0.1
+    """The step of the sign rule, in units of epsilon."""
+    decay: float = 0.1
+    """What the rate is multiplied by after half, and again after three quarters of the steps."""
+    keep: Literal["step", "restart"] = "step"
+    """The best margin of all iterates, or of the last iterates of the restarts only."""
+
+    def __post_init__(self) -> None:
+        positive(self, steps=1, restarts=1, learning_rate=0, step_size=0, decay=0)
+        one_of(self, rule=("adam", "sign"), loss=tuple(losses.UNTARGETED), keep=("step", "restart"))
+
+
+def rates(settings: Any, epsilon: float) -> np.ndarray:
+    """The rate of every step: lowered at half and at three quarters of the steps."""
+    first = settings.learning_rate if settings.rule == "adam" else settings.step_size * epsilon
+    step = np.arange(settings.steps)
+    drops = (2 * step >= settings.steps).astype(int) + (4 * step >= 3 * settings.steps)
+    return (first * settings.decay**drops).astype(np.float32)
+
+
+def descend(
+    task: Task, settings: Any, loss: Loss, rows: np.ndarray, targets: np.ndarray | None, restart: int,
+    seeds: np.ndarray, progress: Progress,
+) -> None:  # fmt: skip
+    """One restart on the examples `rows` (n, int) towards `targets` (n) or any class; seeds are n×2."""
+    source, norm = task.source, task.norm
+    rule = descent.adam() if settings.rule == "adam" else descent.steepest(norm)
+    key = ("descent", type(settings), dataclasses.astuple(settings), norm.name, targets is None)
+    steps = descent.steps(source, norm, rule, loss, every_step=settings.keep == "step")
+    rate = rates(settings, float(task.epsilon))
+
+    def start(origin: tf.Tensor, seeds: tf.Tensor, epsilon: tf.Tensor) -> descent.Descent:
+        return descent.begin(rule, norm.random_start(origin, seeds, epsilon))
+
+    def block(state: descent.Descent, fixed: Fixed, first: int, last: int) -> descent.Descent:
+        return compiled(source, key, steps, state, fixed, task.epsilon, rate, first, last)
+
+    fixed = task.fixed(rows, targets)
+    state = compiled(source, (*key, "start"), start, fixed.origin, seeds, task.epsilon)
+    state, fixed, rows = drive(task, block, state, fixed, rows, settings.steps, restart, progress)
+    if len(rows):
+        judge = descent.finish(source)
+        best = compiled(source, "finish", judge, state.best, state.images, fixed.labels)
+        task.ledger.spend(rows, queries=1)
+        settle(task, state._replace(best=best), rows, restart, fixed.targets.numpy())
+
+
+class Pgd(BatchEngine):
+    """Projected gradient descent on the margin, with restarts; keeps the best margin."""
+
+    Settings = PgdSettings
+
+    def work(self, examples: int) -> int:
+        return examples * self.settings.restarts * self.settings.steps
+
+    def attack(self, task: Task) -> None:
+        settings = self.settings
+        loss = descent.untargeted(losses.UNTARGETED[settings.loss])
+        for restart in range(settings.restarts):
+            progress = task.progress.section(restart / settings.restarts, (restart + 1) / settings.restarts)
+            rows = task.rows()
+            if len(rows):
+                seeds = draws.fold(task.seeds[rows], restart)
+                descend(task, settings, loss, rows, None, restart, seeds, progress)
+            progress.reach(1.0)

@@ -1,0 +1,105 @@
+"""Signs that an attack's result flatters the defence: what they are called, what they mean, and how they are seen.
+
+An engine counts, per flag, the examples it concerns (`Attacked.flags`); `doubts` says which counts are more than a few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bench.api import Gradient
+
+ZERO_GRADIENT = "zero-gradient"
+BROKEN_GRADIENT = "non-finite-gradient"
+STILL_LOSS = "loss-never-moved"
+RANDOMISED = "randomised-source"
+SOFTMAX = "softmax-logits"
+SATURATED = "saturated-logits"
+NO_DLR = "dlr-undefined"
+SQUARE_WINS = "square-beats-gradients"
+NOISE_WINS = "noise-beats-gradients"
+SURVIVES_ONE = "survives-epsilon-one"
+
+MEANINGS: dict[str, str] = {
+    ZERO_GRADIENT: "At least half of the gradients were exactly zero: the source hides them (by quantising, say), "
+    "and a gradient attack cannot see where to go. Attack through a differentiable stand-in (BPDA) or with square.",
+    BROKEN_GRADIENT: "Gradients were infinite or not a number: the source is numerically unstable, and those values "
+    "were taken as zero.",
+    STILL_LOSS: "The loss had the same value at every step: the attack did not get anywhere at all.",
+    RANDOMISED: "The source gives other logits for the same image at every call: attack it in expectation over its "
+    "randomness (aa with version rand), and evaluate it more than once.",
+    SOFTMAX: "The source's logits lie in [0,1] and sum to 1: they are probabilities, whose cross-entropy has hardly a "
+    "gradient. Give the attack the logits before the softmax.",
+    SATURATED: "The logits of clean images are so far apart that their softmax is exactly 0 or 1: the gradient of the "
+    "cross-entropy vanishes. Losses on margins or ratios of logits are not affected.",
+    NO_DLR: "With fewer than 4 classes the DLR loss is undefined: the cross-entropy was used in its place.",
+    SQUARE_WINS: "Square, which uses no gradient, broke examples that every gradient attack left standing: the "
+    "gradients mislead.",
+    NOISE_WINS: "Random noise broke examples that every gradient attack left standing: the gradients mislead.",
+    SURVIVES_ONE: "Some examples survive at epsilon 1.0 in L-inf, where any image at all may be shown: the attack, not "
+    "the defence, is at its limit.",
+}
+
+FEW = 0.02
+"""A flag on gradients counts as a doubt above this share of the examples; any other flag counts from one example on."""
+_TOLERATED = {ZERO_GRADIENT, BROKEN_GRADIENT, STILL_LOSS, SATURATED}
+
+SATURATION = 50.0
+"""A gap between two logits at which the smaller probability, e^-50, is lost in float32 next to the larger."""
+
+
+def doubts(flags: Mapping[str, int], examples: int) -> dict[str, str]:
+    """The flags that make the result of so many examples doubtful, with their meaning."""
+    return {
+        name: MEANINGS.get(name, name)
+        for name, count in flags.items()
+        if count > (FEW * examples if name in _TOLERATED else 0)
+    }
+
+
+def of_logits(logits: np.ndarray) -> dict[str, np.ndarray]:
+    """The signs that clean logits (N×classes) show, as masks (N, bool)."""
+    probabilities = ((logits >= 0) & (logits <= 1)).all(axis=1) & (np.abs(logits.sum(axis=1) - 1) < 1e-3)
+    top = np.sort(logits, axis=1)[:, -2:]
+    return {SOFTMAX: probabilities, SATURATED: top[:, -1] - top[:, 0] > SATURATION}
+
+
+class Watch(NamedTuple):
+    """What the gradients of one descent looked like: B each."""
+
+    seen: tf.Tensor  # int32: gradients seen
+    zero: tf.Tensor  # int32: of them, all zero
+    broken: tf.Tensor  # int32: of them, with a value that is not finite
+    low: tf.Tensor  # float32: the lowest loss
+    high: tf.Tensor  # float32: the highest loss
+
+
+def fresh_watch(count: tf.Tensor) -> Watch:
+    """A watch over so many examples that has seen nothing yet."""
+    none = tf.zeros([count], tf.int32)
+    infinity = tf.fill([count], float("inf"))
+    return Watch(none, none, none, infinity, -infinity)
+
+
+def observe(watch: Watch, found: Gradient) -> tuple[Watch, tf.Tensor]:
+    """Notes one gradient an example; gives it back (B×H×W×C) with zeros for what is not finite."""
+    # Only asked whether it is zero or finite, so the order of this sum does not matter.
+    total = tf.reduce_sum(tf.abs(found.gradient), axis=[1, 2, 3])
+    finite = tf.math.is_finite(total)
+    seen = Watch(
+        seen=watch.seen + 1,
+        zero=watch.zero + tf.cast(total == 0, tf.int32),
+        broken=watch.broken + tf.cast(~finite, tf.int32),
+        low=tf.minimum(watch.low, found.loss),
+        high=tf.maximum(watch.high, found.loss),
+    )
+    gradient = tf.cond(
+        tf.reduce_all(finite),
+        lambda: found.gradient,
+        lambda: tf.where(tf.math.is_finite(found.gradient), found.gradient, 0.0),
+    )
+    return seen, gradient

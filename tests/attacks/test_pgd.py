@@ -1,0 +1,60 @@
+"""PGD's own settings and choices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import a_batch
+from test_engines import ignore
+
+from attacks.pgd import Pgd, PgdSettings, rates
+from bench.api import UsageError
+
+
+def test_the_rate_falls_at_half_and_three_quarters():
+    found = rates(PgdSettings(steps=40), 8 / 255)
+    np.testing.assert_allclose(found, [0.1] * 20 + [0.01] * 10 + [0.001] * 10, rtol=1e-6)
+    sign = rates(PgdSettings(steps=4, rule="sign", step_size=0.25), 0.4)
+    np.testing.assert_allclose(sign, [0.1, 0.1, 0.01, 0.001], rtol=1e-6)
+
+
+def test_a_transfer_source_is_attacked_to_the_end_and_an_exact_one_until_it_gives_in(source, exact_source, network):
+    batch = a_batch(network, epsilon=0.05)
+    engine = Pgd(PgdSettings(steps=20, restarts=3))
+    transfer, exact = engine.run(source, batch, ignore), engine.run(exact_source, batch, ignore)
+    assert transfer.success.all()
+    assert exact.success.all()
+    assert (transfer.gradients == 60).all()
+    assert (exact.gradients == 10).all()
+    assert (transfer.margin <= exact.margin).all()
+
+
+def test_more_restarts_and_more_iterates_to_choose_from_never_hurt(source, network):
+    batch = a_batch(network, epsilon=0.02)
+    margins = {
+        (restarts, keep): Pgd(PgdSettings(steps=10, restarts=restarts, keep=keep)).run(source, batch, ignore).margin
+        for restarts in (1, 3)
+        for keep in ("step", "restart")
+    }
+    assert (margins[3, "step"] <= margins[1, "step"]).all()
+    assert (margins[3, "restart"] <= margins[1, "restart"]).all()
+    assert (margins[3, "step"] <= margins[3, "restart"]).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"steps": 0}, "steps is 0: give at least 1"),
+        ({"restarts": -1}, "restarts is -1: give at least 1"),
+        ({"rule": "newton"}, "rule is 'newton': use one of adam, sign"),
+        ({"loss": "mse"}, "loss is 'mse': use one of margin, ce, dlr"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong, message):
+    with pytest.raises(UsageError, match=message):
+        PgdSettings(**wrong)
+
+
+def test_a_negative_epsilon_is_refused(source, network):
+    with pytest.raises(UsageError, match="epsilon -1 is not a size"):
+        Pgd().run(source, a_batch(network, epsilon=-1), ignore)
