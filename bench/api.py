@@ -40,6 +40,8 @@ class Plugin(abc.ABC):
 
     Settings: ClassVar[type] = NoSettings
     version: ClassVar[str] = "1"
+    in_all: ClassVar[bool] = True
+    """Whether `all` means it too; one that is a part or a variant of another is asked for by name."""
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = self.Settings() if settings is None else settings
@@ -171,8 +173,6 @@ class Engine(Plugin):
     """Makes adversarial images against a source."""
 
     needs_gradient: ClassVar[bool] = True
-    in_all: ClassVar[bool] = True
-    """Whether `--attack all` and strategies run it; an engine that is a part of another is asked for by name."""
 
     def work(self, examples: int) -> int:
         """The amount of work in attacking so many examples, in units of `report`."""

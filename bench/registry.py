@@ -116,6 +116,8 @@ def _converted(name: str, key: str, value: Any, wanted: type) -> Any:
         pass
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if typing.get_origin(wanted) is typing.Literal:
+        return value  # the settings class says which values there are
     if typing.get_origin(wanted) is None and isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
         return value
     if typing.get_origin(wanted) is tuple and isinstance(value, (list, tuple)):

@@ -43,6 +43,7 @@ class Jpeg(Defence):
     """JPEG compression and decompression at a given quality."""
 
     Settings = JpegSettings
+    in_all = False  # its two variants are
     gradient = "bpda"
     settings: JpegSettings
 
@@ -54,8 +55,11 @@ class Jpeg(Defence):
 class Jpeg23(Jpeg):
     """JPEG compression at quality 23."""
 
+    in_all = True
+
 
 class Jpeg10(Jpeg):
     """JPEG compression at quality 10."""
 
     Settings = Jpeg10Settings
+    in_all = True
