@@ -53,7 +53,6 @@ key_option = click.option("--key-file", type=click.Path(path_type=Path), help="F
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def main(debug: bool) -> None:
     """What is a key-based defence worth? Attacks it with everything its threat model allows and keeps the score."""
-    devices.quiet()
 
 
 @main.command(epilog=examples(

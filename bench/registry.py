@@ -16,6 +16,7 @@ import re
 import typing
 from typing import Any
 
+from bench import devices
 from bench.api import BenchError, Defence, Engine, Plugin, Strategy, UsageError
 
 GROUPS: dict[str, tuple[type[Plugin], ...]] = {"defences": (Defence,), "attacks": (Engine, Strategy)}
@@ -38,6 +39,7 @@ class Entry:
     def load(self) -> type[Plugin]:
         """The plug-in's class, checked to be one."""
         singular = _SINGULAR[self.kind]
+        devices.tensorflow()  # plug-ins need it, and here it is imported quietly
         try:
             loaded = self.entry_point.load()
         except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import queue
 import signal
 import threading
 import time
@@ -57,11 +58,9 @@ def serve(pipe: Connection) -> None:
 
     devices.configure()
     attacker = Attacker(lambda text: pipe.send(("say", text)))
-    while True:
-        try:
-            task = pipe.recv()
-        except EOFError:
-            return
+    tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(pipe, tasks), daemon=True).start()
+    while (task := tasks.get()) is not None:
         began = time.monotonic()
         try:
             attacked = attacker.run(task, _reporter(pipe))
@@ -72,6 +71,15 @@ def serve(pipe: Connection) -> None:
             pipe.send(("failed", str(error), ""))
         except Exception as error:
             pipe.send(("failed", f"{type(error).__name__}: {error}".strip(), traceback.format_exc()))
+
+
+def _receive(pipe: Connection, tasks: queue.SimpleQueue[Task | None]) -> None:
+    """Takes tasks off the pipe as they come: if both ends waited to send, neither would ever read."""
+    try:
+        while True:
+            tasks.put(pipe.recv())
+    except (EOFError, OSError):
+        tasks.put(None)
 
 
 def _die_with_parent() -> None:
