@@ -27,7 +27,8 @@ def build(engine: Engine, folder: Path) -> Path:
     for path in (HERE / "static").iterdir():
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, folder / path.name)
-    page = _environment().get_template("index.html").render(groups=_groups(boards), boards=boards)
+    page = _environment().get_template("index.html").render(
+        groups=_groups(boards), boards=boards, by_source={board.id: queries.best_by_source(engine, board) for board in boards})
     return _write(folder / "index.html", page)
 
 
