@@ -46,6 +46,7 @@ class ApgdTargetedSettings(ApgdSettings):
 class _ApgdEngine(BatchEngine):
     loss: ClassVar[str]
     targeted: ClassVar[bool] = False
+    in_all = False  # a part of AutoAttack
     Settings = ApgdSettings
 
     def work(self, examples: int) -> int:

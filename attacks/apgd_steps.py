@@ -13,7 +13,7 @@ from attacks.descent import Best, better
 from attacks.engine import Fixed
 from attacks.norms import Norm
 from attacks.sums import spread
-from attacks.suspicion import Watch, fresh_watch, observe
+from attacks.watch import Watch, fresh_watch, observe
 from bench.api import Gradient, Loss, Source
 
 MOMENTUM = 0.75

@@ -11,7 +11,7 @@ from attacks import losses
 from attacks.engine import Fixed
 from attacks.norms import Norm
 from attacks.sums import spread
-from attacks.suspicion import Watch, fresh_watch, observe
+from attacks.watch import Watch, fresh_watch, observe
 from bench.api import Loss, Source
 
 Slots = tuple[tf.Tensor, ...]

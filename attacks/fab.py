@@ -17,7 +17,7 @@ from attacks.ledger import Keep
 from attacks.norms import Norm
 from attacks.planes import to_plane
 from attacks.sums import image_sum, spread
-from attacks.suspicion import Watch, fresh_watch, observe
+from attacks.watch import Watch, fresh_watch, observe
 from bench.api import Gradient, Source
 
 
@@ -130,6 +130,7 @@ class Loop(NamedTuple):
 
 class _FabEngine(BatchEngine):
     targeted: ClassVar[bool]
+    in_all = False  # a part of AutoAttack
     Settings = FabSettings
 
     def work(self, examples: int) -> int:

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from attacks import suspicion
+from attacks.watch import Watch
 from bench.api import Attacked
 
 Keep = Literal["best-margin", "first-success"]
@@ -56,7 +57,7 @@ class Ledger:
         self.gradients[rows] += gradients
         self.queries[rows] += queries
 
-    def watched(self, rows: np.ndarray, watch: suspicion.Watch) -> None:
+    def watched(self, rows: np.ndarray, watch: Watch) -> None:
         """Takes note of what the gradients of the examples `rows` looked like during one descent."""
         self._evaluations[rows] += np.asarray(watch.seen)
         self._zero[rows] += np.asarray(watch.zero)

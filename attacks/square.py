@@ -15,7 +15,7 @@ from attacks.engine import BatchEngine, Fixed, Plan, Progress, Task, drive, one_
 from attacks.ledger import Keep
 from attacks.square_moves import MOVES, Moves
 from attacks.sums import spread
-from attacks.suspicion import Watch, fresh_watch
+from attacks.watch import Watch, fresh_watch
 from bench.api import Source
 
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
