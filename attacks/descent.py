@@ -11,7 +11,7 @@ from attacks import losses
 from attacks.engine import Fixed
 from attacks.norms import Norm
 from attacks.sums import spread
-from attacks.suspicion import Watch, fresh_watch, observe
+from attacks.watch import Watch, fresh_watch, observe
 from bench.api import Loss, Source
 
 Slots = tuple[tf.Tensor, ...]
@@ -91,10 +91,9 @@ def steps(source: Source, norm: Norm, rule: Rule, loss: Loss, every_step: bool) 
     ) -> Descent:
         def one(step: tf.Tensor, state: Descent) -> tuple[tf.Tensor, Descent]:
             found = source.gradient(loss, state.images, fixed.labels, fixed.targets)
-            watch, gradient = observe(state.watch, found)
-            best = state.best
-            if every_step:
-                best = better(best, state.images, losses.margin(found.logits, fixed.labels))
+            margin = losses.margin(found.logits, fixed.labels)
+            watch, gradient = observe(state.watch, found, margin)
+            best = better(state.best, state.images, margin) if every_step else state.best
             move, slots = rule.move(state.slots, gradient, step)
             images = norm.project(state.images - rates[step] * move, fixed.origin, epsilon)
             return step + 1, Descent(images, slots, best, watch)

@@ -67,7 +67,9 @@ class Task:
     ledger: Ledger
     progress: Progress
     drop: bool
-    """Whether an example needs no more attention once it is misclassified."""
+    """Whether an example is left out of the next descents once it is misclassified."""
+    stop: bool
+    """Whether an example is left out of the rest of a descent as well."""
 
     @property
     def classes(self) -> int:
@@ -92,7 +94,11 @@ class Task:
 class BatchEngine(Engine):
     """An engine that attacks batch by batch."""
 
-    keep: Keep = "best"
+    @property
+    def keep(self) -> Keep:
+        """Which of an example's adversarial images is kept: engines with a choice have it in their settings."""
+        keep: Keep = getattr(self.settings, "keep", "best-margin")
+        return keep
 
     def run(self, source: Source, batch: Batch, report: Report) -> Attacked:
         check(type(self), source, batch)
@@ -126,7 +132,8 @@ class BatchEngine(Engine):
             logits=logits,
             ledger=ledger,
             progress=progress,
-            drop=source.exact or self.keep == "first",
+            drop=source.exact or self.keep == "first-success",
+            stop=source.exact,
         )
 
     @abc.abstractmethod
@@ -162,32 +169,43 @@ Block = Callable[[Any, Fixed, int, int], Any]
 """block(state, fixed, first, last) does the steps first..last−1. A state has `best` and `watch`."""
 
 
-def drive(
-    task: Task, block: Block, state: Any, fixed: Fixed, rows: np.ndarray, steps: int, restart: int, progress: Progress
-) -> tuple[Any, Fixed, np.ndarray]:
-    """Runs a descent of so many steps on the examples `rows`, putting aside those that are solved on the way.
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How a descent is driven."""
 
-    Gives back the state of the examples that went all the way; the ledger has taken the others.
+    steps: int
+    restart: int
+    progress: Progress
+    gradients: int = 1  # an example and step
+    queries: int = 0  # an example and step
+    block: int = BLOCK
+
+
+def drive(task: Task, block: Block, state: Any, fixed: Fixed, rows: np.ndarray, plan: Plan) -> tuple[Any, Fixed, Any]:
+    """Runs a descent on the examples `rows` (n, int), putting aside those that are solved on the way.
+
+    Gives back the state, the constants and the rows of the examples that went all the way; the ledger has the others.
     """
-    for first in range(0, steps, BLOCK):
+    for first in range(0, plan.steps, plan.block):
         if not len(rows):
             break
-        last = min(first + BLOCK, steps)
+        last = min(first + plan.block, plan.steps)
         state = block(state, fixed, first, last)
-        task.ledger.spend(rows, gradients=last - first)
-        if task.source.exact:
+        task.ledger.spend(rows, (last - first) * plan.gradients, (last - first) * plan.queries)
+        if task.stop:
             solved = state.best.margin.numpy() < 0
             if solved.any():
                 done, left = np.flatnonzero(solved), np.flatnonzero(~solved)
-                settle(task, select(state, done), rows[done], restart, fixed.targets.numpy()[done])
+                settle(task, select(state, done), rows[done], plan.restart, fixed.targets.numpy()[done])
                 state, fixed, rows = select(state, left), select(fixed, left), rows[left]
-        progress.reach(last / steps)
+        plan.progress.reach(last / plan.steps)
     return state, fixed, rows
 
 
 def settle(task: Task, state: Any, rows: np.ndarray, restart: int, targets: np.ndarray) -> None:
     """Enters what a descent has found into the ledger."""
     if len(rows):
+        task.ledger.spend(rows, queries=state.watch.queries.numpy())
         task.ledger.offer(rows, state.best.images.numpy(), state.best.margin.numpy(), restart, targets)
         task.ledger.watched(rows, state.watch)
 

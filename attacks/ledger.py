@@ -8,9 +8,10 @@ from typing import Literal
 import numpy as np
 
 from attacks import suspicion
+from attacks.watch import Watch
 from bench.api import Attacked
 
-Keep = Literal["best", "first"]
+Keep = Literal["best-margin", "first-success"]
 """Which of several adversarial images of an example is kept: that of the best margin, or the first to succeed."""
 
 
@@ -26,6 +27,7 @@ class Ledger:
         self.target = np.full(count, -1, np.int32)
         self.gradients = np.zeros(count, np.int64)
         self.queries = np.ones(count, np.int64)
+        self.part: np.ndarray | None = None  # N, int32: which part of an attack in several found the images
         self._evaluations = np.zeros(count, np.int64)
         self._zero = np.zeros(count, np.int64)
         self._broken = np.zeros(count, np.int64)
@@ -42,7 +44,7 @@ class Ledger:
     ) -> None:
         """Takes the images (n×H×W×C) of the examples `rows` (n, int) where they are better than what is there."""
         better = margin < self.margin[rows]
-        if self.keep == "first":
+        if self.keep == "first-success":
             better = (margin < 0) & ~self.success[rows]
         taken = rows[better]
         self.images[taken] = images[better]
@@ -50,17 +52,27 @@ class Ledger:
         self.restart[taken] = restart
         self.target[taken] = -1 if target is None else target[better]
 
-    def spend(self, rows: np.ndarray, gradients: int = 0, queries: int = 0) -> None:
+    def spend(self, rows: np.ndarray, gradients: int = 0, queries: int | np.ndarray = 0) -> None:
         """Counts what each of the examples `rows` has cost."""
         self.gradients[rows] += gradients
         self.queries[rows] += queries
 
-    def watched(self, rows: np.ndarray, watch: suspicion.Watch) -> None:
+    def watched(self, rows: np.ndarray, watch: Watch) -> None:
         """Takes note of what the gradients of the examples `rows` looked like during one descent."""
         self._evaluations[rows] += np.asarray(watch.seen)
         self._zero[rows] += np.asarray(watch.zero)
         self._broken[rows] += np.asarray(watch.broken)
         self._moved[rows] |= np.asarray(watch.high) > np.asarray(watch.low)
+
+    def merge(self, other: Ledger) -> None:
+        """Takes in what another attack on the same examples has found and spent."""
+        better = other.margin < self.margin if self.keep == "best-margin" else other.success & ~self.success
+        for column in ("images", "margin", "restart", "target"):
+            getattr(self, column)[better] = getattr(other, column)[better]
+        for column in ("gradients", "queries", "_evaluations", "_zero", "_broken"):
+            getattr(self, column)[:] += getattr(other, column)
+        self._moved |= other._moved
+        self._signs |= other._signs
 
     def sign(self, name: str, mask: np.ndarray) -> None:
         """Adds a sign of doubt for the examples of the mask (N, bool)."""
@@ -105,5 +117,6 @@ def joined(ledgers: Sequence[Ledger]) -> Attacked:
         target=column("target"),
         gradients=column("gradients"),
         queries=column("queries"),
+        part=None if ledgers[0].part is None else column("part"),
         flags=flags,
     )

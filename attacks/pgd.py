@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from attacks import descent, draws, losses
 from attacks.compiling import compiled
-from attacks.engine import BatchEngine, Fixed, Progress, Task, drive, one_of, positive, settle
+from attacks.engine import BatchEngine, Fixed, Plan, Progress, Task, drive, one_of, positive, settle
 from bench.api import Loss
 
 
@@ -29,12 +29,12 @@ class PgdSettings:
     """The step of the sign rule, in units of epsilon."""
     decay: float = 0.1
     """What the rate is multiplied by after half, and again after three quarters of the steps."""
-    keep: Literal["step", "restart"] = "step"
-    """The best margin of all iterates, or of the last iterates of the restarts only."""
+    candidates: Literal["step", "restart"] = "step"
+    """What the best margin is chosen from: all iterates, or only the last iterate of every restart."""
 
     def __post_init__(self) -> None:
         positive(self, steps=1, restarts=1, learning_rate=0, step_size=0, decay=0)
-        one_of(self, rule=("adam", "sign"), loss=tuple(losses.UNTARGETED), keep=("step", "restart"))
+        one_of(self, rule=("adam", "sign"), loss=tuple(losses.UNTARGETED), candidates=("step", "restart"))
 
 
 def rates(settings: Any, epsilon: float) -> np.ndarray:
@@ -53,7 +53,7 @@ def descend(
     source, norm = task.source, task.norm
     rule = descent.adam() if settings.rule == "adam" else descent.steepest(norm)
     key = ("descent", type(settings), dataclasses.astuple(settings), norm.name, targets is None)
-    steps = descent.steps(source, norm, rule, loss, every_step=settings.keep == "step")
+    steps = descent.steps(source, norm, rule, loss, every_step=settings.candidates == "step")
     rate = rates(settings, float(task.epsilon))
 
     def start(origin: tf.Tensor, seeds: tf.Tensor, epsilon: tf.Tensor) -> descent.Descent:
@@ -64,7 +64,7 @@ def descend(
 
     fixed = task.fixed(rows, targets)
     state = compiled(source, (*key, "start"), start, fixed.origin, seeds, task.epsilon)
-    state, fixed, rows = drive(task, block, state, fixed, rows, settings.steps, restart, progress)
+    state, fixed, rows = drive(task, block, state, fixed, rows, Plan(settings.steps, restart, progress))
     if len(rows):
         judge = descent.finish(source)
         best = compiled(source, "finish", judge, state.best, state.images, fixed.labels)

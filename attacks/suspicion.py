@@ -1,17 +1,14 @@
 """Signs that an attack's result flatters the defence: what they are called, what they mean, and how they are seen.
 
 An engine counts, per flag, the examples it concerns (`Attacked.flags`); `doubts` says which counts are more than a few.
+Does not import TensorFlow, so that pages can be written without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
-
-from bench.api import Gradient
 
 ZERO_GRADIENT = "zero-gradient"
 BROKEN_GRADIENT = "non-finite-gradient"
@@ -68,38 +65,13 @@ def of_logits(logits: np.ndarray) -> dict[str, np.ndarray]:
     return {SOFTMAX: probabilities, SATURATED: top[:, -1] - top[:, 0] > SATURATION}
 
 
-class Watch(NamedTuple):
-    """What the gradients of one descent looked like: B each."""
+def beats_gradients(blind: np.ndarray, gradients: Mapping[str, np.ndarray]) -> int:
+    """How many examples an attack without gradients broke that no gradient attack did.
 
-    seen: tf.Tensor  # int32: gradients seen
-    zero: tf.Tensor  # int32: of them, all zero
-    broken: tf.Tensor  # int32: of them, with a value that is not finite
-    low: tf.Tensor  # float32: the lowest loss
-    high: tf.Tensor  # float32: the highest loss
-
-
-def fresh_watch(count: tf.Tensor) -> Watch:
-    """A watch over so many examples that has seen nothing yet."""
-    none = tf.zeros([count], tf.int32)
-    infinity = tf.fill([count], float("inf"))
-    return Watch(none, none, none, infinity, -infinity)
-
-
-def observe(watch: Watch, found: Gradient) -> tuple[Watch, tf.Tensor]:
-    """Notes one gradient an example; gives it back (B×H×W×C) with zeros for what is not finite."""
-    # Only asked whether it is zero or finite, so the order of this sum does not matter.
-    total = tf.reduce_sum(tf.abs(found.gradient), axis=[1, 2, 3])
-    finite = tf.math.is_finite(total)
-    seen = Watch(
-        seen=watch.seen + 1,
-        zero=watch.zero + tf.cast(total == 0, tf.int32),
-        broken=watch.broken + tf.cast(~finite, tf.int32),
-        low=tf.minimum(watch.low, found.loss),
-        high=tf.maximum(watch.high, found.loss),
-    )
-    gradient = tf.cond(
-        tf.reduce_all(finite),
-        lambda: found.gradient,
-        lambda: tf.where(tf.math.is_finite(found.gradient), found.gradient, 0.0),
-    )
-    return seen, gradient
+    `blind` (N, bool) is where Square or noise succeeded; `gradients` has the same for every gradient attack, on the
+    same source, examples and ball. The count is that of SQUARE_WINS or NOISE_WINS.
+    """
+    if not gradients:
+        return 0
+    broken = np.logical_or.reduce(list(gradients.values()))
+    return int((blind & ~broken).sum())

@@ -43,10 +43,16 @@ def network() -> Network:
 
 
 @pytest.fixture(scope="session")
-def source(network: Network) -> ModelSource:
-    return ModelSource("network", network)
+def sources(network: Network) -> dict[bool, ModelSource]:
+    """The network as a transfer source and as an exact one; kept, and what is compiled for them with them."""
+    return {exact: ModelSource("network", network, exact=exact) for exact in (False, True)}
 
 
 @pytest.fixture(scope="session")
-def exact_source(network: Network) -> ModelSource:
-    return ModelSource("network", network, exact=True)
+def source(sources: dict[bool, ModelSource]) -> ModelSource:
+    return sources[False]
+
+
+@pytest.fixture(scope="session")
+def exact_source(sources: dict[bool, ModelSource]) -> ModelSource:
+    return sources[True]

@@ -42,20 +42,20 @@ def assert_same(found: Attacked, expected: Attacked, rows: np.ndarray) -> None:
 @each_engine
 @each_norm
 @pytest.mark.parametrize("exact", [False, True])
-def test_batch_size_order_and_shards_change_nothing(name, norm, exact, network):
-    source = ModelSource("network", network, exact=exact)
+def test_batch_size_order_and_shards_change_nothing(name, norm, exact, network, sources):
+    source = sources[exact]
     batch = a_batch(network, count=7, norm=norm, epsilon=EPSILONS[norm])
     engine = ENGINES[name]
     whole = engine.run(source, dataclasses.replace(batch, batch_size=7), ignore)
-    for batch_size, rows in ((1, np.arange(7)), (3, np.arange(7)[::-1]), (2, np.array([5, 0, 3])), (9, np.array([6]))):
+    for batch_size, rows in ((1, np.arange(7)), (3, np.arange(7)[::-1]), (2, np.array([5, 0, 3]))):
         assert_same(engine.run(source, rows_of(batch, rows, batch_size), ignore), whole, rows)
 
 
 @each_engine
 @each_norm
 @pytest.mark.parametrize("exact", [False, True])
-def test_the_books_are_right(name, norm, exact, network):
-    source = ModelSource("network", network, exact=exact)
+def test_the_books_are_right(name, norm, exact, network, sources):
+    source = sources[exact]
     batch = a_batch(network, count=6, norm=norm, epsilon=EPSILONS[norm])
     engine = ENGINES[name]
     reported: list[int] = []

@@ -31,11 +31,11 @@ def test_a_transfer_source_is_attacked_to_the_end_and_an_exact_one_until_it_give
 
 def test_more_restarts_and_more_iterates_to_choose_from_never_hurt(source, network):
     batch = a_batch(network, epsilon=0.02)
-    margins = {
-        (restarts, keep): Pgd(PgdSettings(steps=10, restarts=restarts, keep=keep)).run(source, batch, ignore).margin
-        for restarts in (1, 3)
-        for keep in ("step", "restart")
-    }
+    margins = {}
+    for restarts in (1, 3):
+        for candidates in ("step", "restart"):
+            engine = Pgd(PgdSettings(steps=10, restarts=restarts, candidates=candidates))
+            margins[restarts, candidates] = engine.run(source, batch, ignore).margin
     assert (margins[3, "step"] <= margins[1, "step"]).all()
     assert (margins[3, "restart"] <= margins[1, "restart"]).all()
     assert (margins[3, "step"] <= margins[3, "restart"]).all()

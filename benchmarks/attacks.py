@@ -1,0 +1,231 @@
+"""Our attack engines beside Foolbox's, ART's and pyautoattack's: the same network, images, ball and steps.
+
+    python benchmarks/attacks.py --model at.keras --ball linf:8/255 --what step pgd aa parts
+
+Every contestant runs in a process of its own, with the threads its framework takes by default, one after the other
+in the same run. The time to compile, load and warm up is not in the figures. Needs the extra `benchmark`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # this file is not the package `attacks`
+
+PARTS = ("apgd-ce", "apgd-t", "fab-t", "square")
+CONTESTS: dict[str, tuple[str, ...]] = {
+    "step": ("floor", "ours:step", "foolbox:step", "art:step"),
+    "pgd": ("ours:pgd", "ours:pgd-sign", "ours:mt", "foolbox:pgd", "art:pgd"),
+    "aa": ("ours:aa", "pyautoattack:aa"),
+    "parts": tuple(f"{who}:{part}" for part in PARTS for who in ("ours", "pyautoattack")),
+}
+STEPS, RESTARTS = 20, 10  # of the contest of strength; 200 gradients an example for everybody
+SPEED_STEPS = 40
+
+Attack = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""images (N×H×W×C) and labels (N) to adversarial images."""
+
+
+def ours(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Attack]:
+    """The attack, and a short form of it that compiles all it needs."""
+    from attacks import autoattack, multi_targeted, pgd, sources
+    from bench.api import Batch
+
+    exact = what != "step"  # a step of a descent that nothing leaves
+    source = sources.ModelSource("model", lambda images: model(images, training=False), exact=exact)
+
+    def run(engine: Any) -> Attack:
+        def attack(images: np.ndarray, labels: np.ndarray) -> np.ndarray:
+            seeds = np.stack([np.arange(len(labels)), np.zeros(len(labels))], axis=1).astype(np.int32)
+            batch = Batch(images, labels, seeds, norm, epsilon, batch_size=100)
+            return engine.run(source, batch, lambda _: None).images
+
+        return attack
+
+    if what in ("aa", *PARTS):
+        parts = () if what == "aa" else (what,)
+        short = autoattack.AutoAttackSettings(parts=parts, cascade=False, steps=2, queries=30, targets=1)
+        full = autoattack.AutoAttackSettings(parts=parts)
+        return run(autoattack.AutoAttack(full)), run(autoattack.AutoAttack(short))
+    engines = {
+        "step": pgd.Pgd(pgd.PgdSettings(steps=SPEED_STEPS, restarts=1)),
+        "pgd": pgd.Pgd(pgd.PgdSettings(steps=STEPS, restarts=RESTARTS)),
+        "pgd-sign": pgd.Pgd(pgd.PgdSettings(steps=STEPS, restarts=RESTARTS, rule="sign")),
+        "mt": multi_targeted.MultiTargeted(
+            multi_targeted.MultiTargetedSettings(steps=STEPS * RESTARTS // 9, restarts=1, targets=9)
+        ),
+    }
+    return run(engines[what]), run(engines[what])
+
+
+def floor(model: Any, norm: str, epsilon: float) -> tuple[Attack, Attack]:
+    """As many bare forward and backward passes as an attack of SPEED_STEPS steps needs."""
+    import tensorflow as tf
+
+    from attacks import losses, sources
+
+    source = sources.ModelSource("model", lambda images: model(images, training=False))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 32, 32, 3]), tf.TensorSpec([None], tf.int32)])
+    def passes(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        def one(step: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return step + 1, source.gradient(losses.margin, images, labels).gradient
+
+        return tf.while_loop(lambda step, _: step < SPEED_STEPS, one, (0, tf.zeros_like(images)))[1]
+
+    def attack(images: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        passes(images, labels).numpy()
+        return images
+
+    return attack, attack
+
+
+def foolbox(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Attack]:
+    import foolbox as fb
+    import tensorflow as tf
+
+    steps, restarts = (SPEED_STEPS, 1) if what == "step" else (STEPS, RESTARTS)
+    wrapped = fb.models.TensorFlowModel(tf.function(lambda images: model(images, training=False)), bounds=(0, 1))
+    kind = {"linf": fb.attacks.LinfPGD, "l2": fb.attacks.L2PGD}[norm]
+
+    def attack(images: np.ndarray, labels: np.ndarray, steps: int = steps) -> np.ndarray:
+        method = kind(steps=steps, rel_stepsize=2.5 / steps).repeat(restarts)
+        return method(wrapped, tf.constant(images), tf.constant(labels, tf.int64), epsilons=epsilon)[1].numpy()
+
+    return attack, lambda images, labels: attack(images, labels, 2)
+
+
+def art(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Attack]:
+    import keras
+    from art.attacks.evasion import ProjectedGradientDescentTensorFlowV2
+    from art.estimators.classification import TensorFlowV2Classifier
+
+    steps, restarts = (SPEED_STEPS, 1) if what == "step" else (STEPS, RESTARTS)
+    classifier = TensorFlowV2Classifier(
+        model=model, nb_classes=model.output_shape[-1], input_shape=model.input_shape[1:], clip_values=(0, 1),
+        loss_object=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )  # fmt: skip
+
+    def attack(images: np.ndarray, labels: np.ndarray, steps: int = steps) -> np.ndarray:
+        method = ProjectedGradientDescentTensorFlowV2(
+            classifier, norm={"linf": np.inf, "l2": 2}[norm], eps=epsilon, eps_step=2.5 * epsilon / steps,
+            max_iter=steps, num_random_init=restarts, batch_size=len(images), verbose=False,
+        )  # fmt: skip
+        return method.generate(images, labels)
+
+    return attack, lambda images, labels: attack(images, labels, 2)
+
+
+def pyautoattack(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Attack]:
+    import torch
+    from benchmarks.carry import Carried
+    from pyautoattack import AutoAttack
+
+    network = Carried(model)
+
+    def attack(images: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        adversary = AutoAttack(network, norm={"linf": "Linf", "l2": "L2"}[norm], eps=epsilon, seed=0)
+        if what != "aa":
+            adversary.attacks_to_run = [what]
+        x = torch.tensor(images).permute(0, 3, 1, 2).contiguous()
+        found = adversary.run_standard_evaluation(x, torch.tensor(labels).long(), batch_size=len(images))[0]
+        return found.permute(0, 2, 3, 1).contiguous().numpy()
+
+    def warm(images: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            ours = model(images, training=False).numpy()
+            theirs = network(torch.tensor(images).permute(0, 3, 1, 2)).numpy()
+        np.testing.assert_allclose(ours, theirs, atol=1e-3, err_msg="the weights were not carried over right")
+        return images
+
+    return attack, warm
+
+
+def contend(name: str, path: str, norm: str, epsilon: float, count: int, dataset: str) -> dict[str, Any]:
+    """One contestant, in this process: its seconds and which examples withstood it."""
+    who, _, what = name.partition(":")
+    if who in ("ours", "floor"):
+        from bench import devices
+
+        devices.configure()
+    import keras
+
+    from bench import data
+
+    model = keras.models.load_model(path, compile=False)
+    split = data.load(dataset).examples(count)
+    images, labels = split.unit(), split.labels
+    builders: dict[str, Any] = {"ours": ours, "foolbox": foolbox, "art": art, "pyautoattack": pyautoattack}
+    attack, warm = floor(model, norm, epsilon) if who == "floor" else builders[who](what, model, norm, epsilon)
+    warm(images[:2], labels[:2])
+    began = time.perf_counter()
+    found = attack(images, labels)
+    seconds = time.perf_counter() - began
+    return {"name": name, "seconds": seconds, **judged(model, images, labels, found, norm, epsilon)}
+
+
+def judged(
+    model: Any, images: np.ndarray, labels: np.ndarray, found: np.ndarray, norm: str, epsilon: float
+) -> dict[str, Any]:
+    """The same judge for everybody: what is out of the ball or the range counts as withstood."""
+    delta = (found.astype(np.float64) - images).reshape(len(images), -1)
+    size = np.abs(delta).max(axis=1) if norm == "linf" else np.sqrt((delta**2).sum(axis=1))
+    legal = (size <= epsilon + 1e-5) & (found.min(axis=(1, 2, 3)) >= 0) & (found.max(axis=(1, 2, 3)) <= 1)
+    clean = np.argmax(model.predict(images, verbose=0), axis=1) == labels
+    right = np.argmax(model.predict(found, verbose=0), axis=1) == labels
+    robust = clean & (right | ~legal)
+    return {"largest": float(size.max()), "clean": int(clean.sum()), "robust": np.flatnonzero(robust).tolist()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="a Keras classifier of images in [0,1] (.keras), giving logits")
+    parser.add_argument("--ball", nargs="+", default=["linf:8/255"], help="norm:epsilon, e.g. linf:8/255 l2:0.5")
+    parser.add_argument("--what", nargs="+", default=list(CONTESTS), choices=list(CONTESTS))
+    parser.add_argument("--images", type=int, default=100)
+    parser.add_argument("--data", default="cifar10", help="cifar10, or an .npz of images and labels")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    for ball in given.ball:
+        norm, _, epsilon = ball.partition(":")
+        if given.one:
+            size = float(Fraction(epsilon))
+            print(json.dumps(contend(given.one, given.model, norm, size, given.images, given.data)))
+            continue
+        for what in given.what:
+            table(what, given, ball)
+
+
+def table(what: str, given: argparse.Namespace, ball: str) -> None:
+    """Runs one contest and prints it as Markdown."""
+    print(f"\n{what}: {os.path.basename(given.model)}, {ball}, {given.images} images\n")
+    print("| attack | seconds | robust | only here robust |\n| --- | --- | --- | --- |", flush=True)
+    reference: set[int] | None = None
+    for name in CONTESTS[what]:
+        command = [sys.executable, __file__, "--model", given.model, "--ball", ball, "--one", name]
+        command += ["--images", str(given.images), "--data", given.data]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            print(f"| {name} | failed: {done.stderr.strip().splitlines()[-1]} | | |", flush=True)
+            continue
+        found = json.loads(done.stdout.strip().splitlines()[-1])
+        robust = set(found["robust"])
+        if name.startswith("ours") and (what != "pgd" or reference is None):
+            reference = robust
+        both = reference if reference is not None else robust
+        only = f"{len(robust - both)} (ours only: {len(both - robust)})"
+        print(f"| {name} | {found['seconds']:.1f} | {len(robust)} of {found['clean']} | {only} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
