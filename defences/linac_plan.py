@@ -59,12 +59,18 @@ def _keys(rng: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _encoding(height: int, width: int, frequencies: int) -> np.ndarray:
     """Sines, then cosines, of the pixel's (x, y) at every frequency (pixels×4F)."""
-    x = np.linspace(-1, 1, width + 2, dtype=np.float32)[1:-1]
-    y = np.linspace(1, -1, height + 2, dtype=np.float32)[1:-1]
+    x, y = _line(-1, 1, width), _line(1, -1, height)
     grid = np.stack(np.meshgrid(x, y), -1).reshape(-1, 1, 2)
     angles = grid * (2 ** np.arange(frequencies) * np.pi).astype(np.float32)[:, None]
-    flat = angles.reshape(len(grid), -1)
-    return np.concatenate([np.sin(flat), np.cos(flat)], 1)
+    # Sines in double precision, rounded once: single ones differ in the last bit from machine to machine.
+    flat = angles.reshape(len(grid), -1).astype(np.float64)
+    return np.concatenate([np.sin(flat), np.cos(flat)], 1).astype(np.float32)
+
+
+def _line(start: float, stop: float, count: int) -> np.ndarray:
+    """linspace(start, stop, count + 2)[1:-1], rounded as JAX does: a fit of 320 steps tells the last bit."""
+    part = np.arange(1, count + 1, dtype=np.float32) / np.float32(count + 1)
+    return np.float32(start) * (np.float32(1) - part) + np.float32(stop) * part
 
 
 def _weights(key: np.ndarray, sizes: list[int]) -> tuple[np.ndarray, ...]:
