@@ -128,8 +128,9 @@ def art(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Attac
 
 def pyautoattack(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Attack]:
     import torch
-    from benchmarks.carry import Carried
     from pyautoattack import AutoAttack
+
+    from benchmarks.carry import Carried
 
     network = Carried(model)
 

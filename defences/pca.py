@@ -81,5 +81,7 @@ class PcaBlock(Defence):
     def transform(self, images: tf.Tensor, key: int | None, state: Mapping[str, np.ndarray]) -> tf.Tensor:
         block = self.settings.block
         if images.shape[1] % block or images.shape[2] % block:
-            raise UsageError(f"pca-block: images of {images.shape[1]}×{images.shape[2]} do not divide into blocks of {block}")
+            raise UsageError(
+                f"pca-block: images of {images.shape[1]}×{images.shape[2]} do not divide into blocks of {block}"
+            )
         return standardise(tf.nn.depth_to_space(project(tf.nn.space_to_depth(images, block), state), block))

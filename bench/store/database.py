@@ -33,7 +33,9 @@ def open_database(text: str, *, create: bool, upgrade: bool = False) -> Engine:
     if url.get_backend_name() == "sqlite":
         _check_sqlite_file(Path(url.database or ""), text, create)
     try:
-        engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS} if url.get_backend_name() == "sqlite" else {})
+        engine = sa.create_engine(
+            url, connect_args={"timeout": BUSY_SECONDS} if url.get_backend_name() == "sqlite" else {}
+        )
     except (ImportError, sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as error:
         raise UsageError(f"--db {text}: {error}") from error
     if engine.dialect.name == "sqlite":
@@ -58,7 +60,9 @@ def explained(text: str) -> Iterator[None]:
             "full": "no room left on its disk: free some space, then run the same command again",
             "unable to open": "check that its folder exists and can be written",
         }
-        hint = next((advice for words, advice in hints.items() if words in reason), "check that it is up, then run again")
+        hint = next(
+            (advice for words, advice in hints.items() if words in reason), "check that it is up, then run again"
+        )
         raise BenchError(f"database {text}: {reason}; {hint}") from error
 
 
@@ -106,7 +110,9 @@ def _check_schema(engine: Engine, text: str, create: bool, upgrade: bool) -> Non
     if version == HEAD:
         return
     if version is None and tables:
-        raise UsageError(f"database {text} holds other tables ({', '.join(sorted(tables)[:3])}): it is not one of bench's")
+        raise UsageError(
+            f"database {text} holds other tables ({', '.join(sorted(tables)[:3])}): it is not one of bench's"
+        )
     if version is not None and version > HEAD:
         raise BenchError(f"database {text} has schema {version}, newer than this bench knows ({HEAD}): update bench")
     if version is not None and not upgrade:

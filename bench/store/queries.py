@@ -86,9 +86,15 @@ def boards(engine: Engine) -> list[Board]:
     """Every board, by norm and then by Best Known, the most robust first; those without a number last."""
     with engine.connect() as connection:
         rows = connection.execute(
-            sa.select(schema.board, schema.defence.c.name, schema.defence.c.params_json, schema.defence.c.keyed,
-                      schema.defence.c.key_id, schema.defence.c.description, schema.defence.c.weights_sha256)
-            .join(schema.defence, schema.board.c.defence_id == schema.defence.c.id)
+            sa.select(
+                schema.board,
+                schema.defence.c.name,
+                schema.defence.c.params_json,
+                schema.defence.c.keyed,
+                schema.defence.c.key_id,
+                schema.defence.c.description,
+                schema.defence.c.weights_sha256,
+            ).join(schema.defence, schema.board.c.defence_id == schema.defence.c.id)
         ).all()
         found = [_board(connection, row) for row in rows]
     return sorted(found, key=lambda b: (b.norm != "linf", b.norm, b.epsilon, -_share(b), b.defence, b.id))
@@ -114,14 +120,31 @@ def _board(connection: Connection, row: Any) -> Board:
         names = {cell.attack_id: cell.attack for cell in counted}
         best_adversary = _named({i: n for i, n in by_attack.items() if i in names}, names)
     latest = connection.execute(
-        sa.select(schema.run.c.preset).join(schema.cell, schema.cell.c.run_id == schema.run.c.id)
-        .where(schema.cell.c.board_id == row.id).order_by(schema.run.c.id.desc()).limit(1)).scalar()
+        sa.select(schema.run.c.preset)
+        .join(schema.cell, schema.cell.c.run_id == schema.run.c.id)
+        .where(schema.cell.c.board_id == row.id)
+        .order_by(schema.run.c.id.desc())
+        .limit(1)
+    ).scalar()
     return Board(
-        id=row.id, defence=row.name, defence_settings=json.loads(row.params_json), description=row.description,
-        keyed=row.keyed, key_id=row.key_id, weights_sha256=row.weights_sha256, dataset=row.dataset, norm=row.norm,
-        epsilon=row.epsilon, n_examples=row.n_examples, preset=latest or "", clean=clean if clean_done else None,
-        updated=max((cell.updated for cell in cells), default=""), cells=attacks, best_known=best_known,
-        best_adversary=best_adversary)
+        id=row.id,
+        defence=row.name,
+        defence_settings=json.loads(row.params_json),
+        description=row.description,
+        keyed=row.keyed,
+        key_id=row.key_id,
+        weights_sha256=row.weights_sha256,
+        dataset=row.dataset,
+        norm=row.norm,
+        epsilon=row.epsilon,
+        n_examples=row.n_examples,
+        preset=latest or "",
+        clean=clean if clean_done else None,
+        updated=max((cell.updated for cell in cells), default=""),
+        cells=attacks,
+        best_known=best_known,
+        best_adversary=best_adversary,
+    )
 
 
 def _named(counts: dict[int, int], names: dict[int, str]) -> dict[str, int]:
@@ -137,22 +160,43 @@ def _named(counts: dict[int, int], names: dict[int, str]) -> dict[str, int]:
 
 def _cells(connection: Connection, board_id: int) -> list[Cell]:
     query = (
-        sa.select(schema.cell, schema.attack.c.name.label("attack"), schema.attack.c.params_json,
-                  schema.source.c.name.label("source"))
+        sa.select(
+            schema.cell,
+            schema.attack.c.name.label("attack"),
+            schema.attack.c.params_json,
+            schema.source.c.name.label("source"),
+        )
         .join(schema.attack, schema.cell.c.attack_id == schema.attack.c.id)
         .join(schema.source, schema.cell.c.source_id == schema.source.c.id)
         .where(schema.cell.c.board_id == board_id)
         .order_by(schema.attack.c.name, schema.source.c.name, schema.attack.c.id, schema.source.c.id)
     )
     return [
-        Cell(row.attack_id, row.source_id, row.attack, json.loads(row.params_json), row.source, row.strategy,
-             row.inside_threat_model, row.status, row.n_done, row.n_correct, row.gradients, row.queries, row.seconds,
-             json.loads(row.flags_json), row.error, row.updated)
+        Cell(
+            row.attack_id,
+            row.source_id,
+            row.attack,
+            json.loads(row.params_json),
+            row.source,
+            row.strategy,
+            row.inside_threat_model,
+            row.status,
+            row.n_done,
+            row.n_correct,
+            row.gradients,
+            row.queries,
+            row.seconds,
+            json.loads(row.flags_json),
+            row.error,
+            row.updated,
+        )
         for row in connection.execute(query)
     ]
 
 
-def _best(connection: Connection, board_id: int, counted: Sequence[Cell], cells: Sequence[Cell]) -> tuple[int, dict[int, int]]:
+def _best(
+    connection: Connection, board_id: int, counted: Sequence[Cell], cells: Sequence[Cell]
+) -> tuple[int, dict[int, int]]:
     """Best Known, and Best Adversary by attack id: one pass over the board in the order of the primary key.
 
     Which attacks an example withstands, over all their sources, becomes the bits of one number; examples are then
@@ -164,11 +208,16 @@ def _best(connection: Connection, board_id: int, counted: Sequence[Cell], cells:
     bit = sa.case({identity: 1 << place for place, identity in enumerate(attacks)}, value=result.attack_id)
     withstood = (
         sa.select(result.example_idx, (bit * sa.func.min(result.correct)).label("bit"))
-        .where(*_where(board_id, counted, cells)).group_by(result.example_idx, result.attack_id).subquery()
+        .where(*_where(board_id, counted, cells))
+        .group_by(result.example_idx, result.attack_id)
+        .subquery()
     )
     by_example = sa.select(sa.func.sum(withstood.c.bit).label("bits")).group_by(withstood.c.example_idx).subquery()
     counts = connection.execute(sa.select(by_example.c.bits, sa.func.count()).group_by(by_example.c.bits)).all()
-    by_attack = {identity: sum(count for bits, count in counts if int(bits) >> place & 1) for place, identity in enumerate(attacks)}
+    by_attack = {
+        identity: sum(count for bits, count in counts if int(bits) >> place & 1)
+        for place, identity in enumerate(attacks)
+    }
     everything = (1 << len(attacks)) - 1
     return sum(count for bits, count in counts if int(bits) == everything), by_attack
 
@@ -180,14 +229,17 @@ def best_by_source(engine: Engine, board: Board) -> dict[str, int]:
     result, counted = schema.result.c, [board.clean, *board.counted]
     per_source = (
         sa.select(result.example_idx, result.source_id, sa.func.min(result.correct).label("ok"))
-        .where(*_where(board.id, counted, [board.clean, *board.cells])).group_by(result.example_idx, result.source_id)
+        .where(*_where(board.id, counted, [board.clean, *board.cells]))
+        .group_by(result.example_idx, result.source_id)
     )
     names = {cell.source_id: cell.source for cell in board.counted}
     with engine.connect() as connection:
         rows = connection.execute(per_source).all()
     right_at_first = {example for example, source, ok in rows if source == board.clean.source_id and ok}
-    return {name: sum(1 for example, source, ok in rows if source == identity and ok and example in right_at_first)
-            for identity, name in names.items()}
+    return {
+        name: sum(1 for example, source, ok in rows if source == identity and ok and example in right_at_first)
+        for identity, name in names.items()
+    }
 
 
 def _where(board_id: int, counted: Sequence[Cell], cells: Sequence[Cell]) -> list[sa.ColumnElement[bool]]:
@@ -196,6 +248,14 @@ def _where(board_id: int, counted: Sequence[Cell], cells: Sequence[Cell]) -> lis
     chosen = [result.board_id == board_id]
     left_out = [cell for cell in cells if cell not in counted]
     if left_out:
-        chosen.append(sa.not_(sa.or_(*(
-            sa.and_(result.attack_id == cell.attack_id, result.source_id == cell.source_id) for cell in left_out))))
+        chosen.append(
+            sa.not_(
+                sa.or_(
+                    *(
+                        sa.and_(result.attack_id == cell.attack_id, result.source_id == cell.source_id)
+                        for cell in left_out
+                    )
+                )
+            )
+        )
     return chosen

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
+
 from bench.api import Defence, UsageError
 
 
