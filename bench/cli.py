@@ -267,11 +267,13 @@ def _epochs(reporter: Any, name: str) -> Any:
 @click.argument("what", type=click.Choice(["defences", "attacks", "presets", "models"]))
 def list_(what: str) -> None:
     """What there is: defences, attacks (engines and strategies), presets, trained models."""
-    from bench import artifacts, registry, spec
+    from bench import registry, spec
 
     if what == "presets":
         rows = [(name, spec.read_preset(name).get("description", "")) for name in spec.preset_names()]
     elif what == "models":
+        from bench import artifacts
+
         rows = [
             (
                 a.fingerprint[:16],

@@ -37,7 +37,8 @@ def fetch(say: Callable[[str], None]) -> Path:
         except UsageError:
             raise
         except Exception as error:
-            failures.append(f"{name}: {str(error).strip().splitlines()[-1] if str(error).strip() else error!r}")
+            reason = (str(error).strip() or repr(error)).splitlines()[-1]
+            failures.append(f"{name}: {reason}")
             say(f"  {failures[-1]}")
     raise BenchError(
         f"could not fetch CIFAR-10 ({'; '.join(failures)}); if you have it, use 'bench data fetch --from FILE'"

@@ -65,7 +65,8 @@ class Recipe:
         known = {field.name for field in dataclasses.fields(cls)}
         if odd := sorted(fields.keys() - known):
             raise UsageError(f"training has no field '{odd[0]}'; it has {', '.join(sorted(known))}")
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+        values: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in fields.items()}
+        return cls(**values)
 
     def rate(self, progress: float) -> float:
         """The learning rate when this share of the training is done."""

@@ -14,7 +14,7 @@ from defences.colour import standardise
 
 @dataclasses.dataclass(frozen=True)
 class PcaFullSettings:
-    components: int = 512
+    components: int = 800
 
     def __post_init__(self) -> None:
         if self.components < 1:
@@ -23,7 +23,7 @@ class PcaFullSettings:
 
 @dataclasses.dataclass(frozen=True)
 class PcaBlockSettings:
-    components: int = 32
+    components: int = 64
     block: int = 8
 
     def __post_init__(self) -> None:

@@ -90,12 +90,13 @@ def _set_up_sqlite(engine: Engine) -> None:
     @event.listens_for(engine, "connect")
     def _on_connect(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None  # SQLAlchemy begins transactions below; the driver must not
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "cache_size=-65536"):
-            with contextlib.suppress(sqlite3.OperationalError) if pragma[0] == "j" else contextlib.nullcontext():
-                connection.execute(f"PRAGMA {pragma}").close()
+        for pragma in ("synchronous=NORMAL", "foreign_keys=ON", "cache_size=-65536"):
+            connection.execute(f"PRAGMA {pragma}").close()
 
     @event.listens_for(engine, "begin")
     def _on_begin(connection: Connection) -> None:
+        if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+            return
         write = connection.get_execution_options().get("bench_write")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
@@ -129,6 +130,9 @@ def migrate(engine: Engine) -> None:
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    if engine.dialect.name == "sqlite":  # kept in the file; set here, so that a file that is not ours is never touched
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
     with writing(engine) as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
