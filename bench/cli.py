@@ -146,7 +146,7 @@ def run(
 
     Whatever is stored already is not run again; interrupt it at any moment and give the same command to go on.
     """
-    from bench import keys, spec
+    from bench import data, keys, spec
 
     key = keys.load(key_file)
     resolved = spec.resolve(preset, dataset=dataset, examples=count, norms=norms, epsilon=epsilon, seed=seed)
@@ -159,6 +159,7 @@ def run(
     from bench.store.database import explained, open_database
 
     reporter = Reporter(quiet=quiet)
+    data.load(resolved.dataset).examples(resolved.examples)  # before anything is written
     planned = [_pairs(resolved, request, attacks, outside_threat_model) for request in chosen]
     database = open_database(db, create=True)
     options = Options(

@@ -35,15 +35,18 @@ class PcaBlockSettings:
 
 def principal_components(rows: np.ndarray, count: int) -> dict[str, np.ndarray]:
     """The mean (D) of N×D rows and their first `count` principal directions (count×D), float32."""
-    if count > rows.shape[1]:
-        raise UsageError(f"pca: {count} components asked for, but there are only {rows.shape[1]} dimensions")
+    if count > min(rows.shape):
+        raise UsageError(f"pca: {count} components asked for, but {len(rows)} rows of {rows.shape[1]} have {min(rows.shape)}")
     mean = rows.mean(axis=0, dtype=np.float64)
-    covariance = np.zeros((rows.shape[1], rows.shape[1]))
-    for start in range(0, len(rows), 10_000):  # by slices: a float64 copy of all rows would not fit in memory
-        centred = rows[start : start + 10_000] - mean
-        covariance += centred.T @ centred
-    _, vectors = np.linalg.eigh(covariance)
-    return {"mean": mean.astype(np.float32), "components": vectors[:, ::-1][:, :count].T.astype(np.float32)}
+    if len(rows) < rows.shape[1]:
+        directions = np.linalg.svd(rows - mean, full_matrices=False)[2]
+    else:
+        covariance = np.zeros((rows.shape[1], rows.shape[1]))
+        for start in range(0, len(rows), 10_000):  # by slices: a float64 copy of all rows would not fit in memory
+            centred = rows[start : start + 10_000] - mean
+            covariance += centred.T @ centred
+        directions = np.linalg.eigh(covariance)[1].T[::-1]
+    return {"mean": mean.astype(np.float32), "components": directions[:count].astype(np.float32)}
 
 
 def project(rows: tf.Tensor, state: Mapping[str, np.ndarray]) -> tf.Tensor:

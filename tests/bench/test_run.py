@@ -1,0 +1,258 @@
+"""Whole runs through the command line, on the shipped models and images."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import bench
+
+RUN = ("run", "--defence", "block-shuffle", "--attack", "pgd", "--preset", "smoke", "--examples", "20")
+
+
+def rows(folder: Path) -> list[tuple[object, ...]]:
+    """Every result with the names of its cell in place of ids: what must be the same however a run went."""
+    connection = sqlite3.connect(folder / "results" / "bench.db")
+    query = """SELECT board.norm, attack.name, source.name, result.example_idx, correct, pred, label, margin, distance,
+        source_success, source_margin, restart, target, part, result.gradients, result.queries FROM result
+        JOIN board ON board.id = result.board_id JOIN attack ON attack.id = result.attack_id
+        JOIN source ON source.id = result.source_id ORDER BY 1, 2, 3, 4"""
+    return connection.execute(query).fetchall()
+
+
+def adversarial(folder: Path) -> dict[str, np.ndarray]:
+    """The kept images of every cell, in order."""
+    cells = {}
+    for cell in sorted((folder / "results" / "bench.images").iterdir()):
+        cells[cell.name] = np.concatenate([np.load(file)["images"] for file in sorted(cell.glob("*.npz"))])
+    return cells
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nothing disturbed, with the usual batches and shards."""
+    folder = tmp_path_factory.mktemp("reference")
+    done = bench(*RUN, cwd=folder, BENCH_HOME=str(folder / "home"))
+    assert done.returncode == 0, done.stderr
+    assert "Best Known" in done.stdout
+    assert "2 done (0 resumed), 0 there already, 0 failed" in done.stdout
+    return folder
+
+
+def test_a_run_has_a_row_for_every_example_and_a_page(reference: Path) -> None:
+    found = rows(reference)
+    assert len(found) == 2 * 2 * 20  # two norms; clean and pgd@nominal
+    assert {(norm, attack, source) for norm, attack, source, *_ in found} == {
+        (norm, *cell) for norm in ("linf", "l2") for cell in (("clean", "clean"), ("pgd", "nominal"))
+    }
+    assert "block-shuffle" in (reference / "results" / "leaderboard" / "index.html").read_text()
+
+
+def test_the_same_command_again_only_prints_the_table(reference: Path) -> None:
+    began = time.monotonic()
+    again = bench(*RUN, cwd=reference, BENCH_HOME=str(reference / "home"))
+    assert again.returncode == 0
+    assert "0 done (0 resumed), 2 there already" in again.stdout
+    assert "Best Known" in again.stdout
+    assert time.monotonic() - began < 30
+
+
+def test_batches_and_shards_do_not_change_a_result(reference: Path, tmp_path: Path) -> None:
+    done = bench(*RUN, "--batch-size", "7", "--shard-size", "6", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert rows(tmp_path) == rows(reference)
+    expected, found = adversarial(reference), adversarial(tmp_path)
+    assert expected.keys() == found.keys()
+    for cell, images in expected.items():
+        assert np.abs(images - found[cell]).max() <= 1e-5
+
+
+def killed_at(folder: Path, shards: int, delay: float) -> None:
+    """Starts the run, and kills it with SIGKILL a while after so many shards are stored."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.cli", *RUN, "--shard-size", "4"], cwd=folder, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            connection = sqlite3.connect(f"file:{folder}/results/bench.db?mode=ro", uri=True)
+            stored = connection.execute("SELECT COUNT(*) FROM shard").fetchone()[0]
+            connection.close()
+        except sqlite3.OperationalError:
+            stored = 0
+        if stored >= shards:
+            break
+        time.sleep(0.02)
+    time.sleep(delay)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def test_killed_and_started_again_it_ends_with_the_same_rows(reference: Path, tmp_path: Path) -> None:
+    chance = random.Random(0)
+    for shards in (0, 12, 15):  # before anything is stored, and between shards
+        killed_at(tmp_path, shards, chance.uniform(0, 0.3))
+    done = bench(*RUN, "--shard-size", "4", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert rows(tmp_path) == rows(reference)
+    assert bench("verify", cwd=tmp_path).stdout.endswith("80 rows judged again, 0 problems\n")
+
+
+def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.cli", *RUN, "--shard-size", "2", "--attack", "pgd[steps=200]"], cwd=tmp_path,
+        start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("results/bench.images/*/*.npz")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "the same command goes on from there" in errors
+    assert "Traceback" not in errors
+    assert len(rows(tmp_path)) >= 2
+
+
+EVIL = '''
+import numpy as np
+from bench.api import Attacked, Engine
+
+def result(batch, images):
+    n = len(batch.labels)
+    zeros = np.zeros(n, np.int64)
+    return Attacked(images, zeros == 1, zeros.astype(np.float32), zeros, zeros, zeros, zeros)
+
+class Outside(Engine):
+    """Leaves the ball."""
+    def run(self, source, batch, report):
+        return result(batch, np.clip(batch.images + np.float32(0.2), 0, 1))
+
+class Range(Engine):
+    """Leaves the range."""
+    def run(self, source, batch, report):
+        return result(batch, batch.images - np.float32(0.02) - batch.images.min())
+
+class Nan(Engine):
+    """Gives NaN."""
+    def run(self, source, batch, report):
+        return result(batch, batch.images * np.float32(np.nan))
+
+class Shape(Engine):
+    """Gives images of another shape."""
+    def run(self, source, batch, report):
+        return result(batch, batch.images[:, ::2])
+
+class Crash(Engine):
+    """Raises <b>an error</b>."""
+    def run(self, source, batch, report):
+        raise RuntimeError("<script>alert('boo')</script>")
+
+class Die(Engine):
+    """Takes its process down."""
+    def run(self, source, batch, report):
+        import os; os._exit(9)
+'''
+
+
+@pytest.fixture
+def evil(tmp_path: Path) -> str:
+    """A folder with a package of attacks that break the rules, for PYTHONPATH."""
+    folder = tmp_path / "packages"
+    info = folder / "evil_pack-1.0.dist-info"
+    info.mkdir(parents=True)
+    (folder / "evil_module.py").write_text(EVIL)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: evil-pack\nVersion: 1.0\n")
+    names = ("Outside", "Range", "Nan", "Shape", "Crash", "Die")
+    (info / "entry_points.txt").write_text("[bench.attacks]\n" + "".join(f"{n.lower()} = evil_module:{n}\n" for n in names))
+    return str(folder)
+
+
+def test_attacks_that_break_the_rules_fail_alone(evil: str, tmp_path: Path) -> None:
+    attacks = ("outside", "range", "nan", "shape", "crash", "die", "pgd")
+    arguments = [argument for name in attacks for argument in ("--attack", name)]
+    done = bench("run", "--defence", "none", *arguments, "--preset", "smoke", "--examples", "4", "--norm", "linf",
+                 cwd=tmp_path, PYTHONPATH=evil)  # fmt: skip
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    cells = json.loads(bench("results", "--format", "json", cwd=tmp_path).stdout)
+    said = {cell["attack"]: (cell["status"], cell["error"] or "") for cell in cells}
+    assert said["pgd"][0] == "done"
+    for name, reason in {
+        "outside": "left the linf ball", "range": "outside [0,1]", "nan": "NaN", "shape": "not images of shape",
+        "crash": "RuntimeError", "die": "process died 2 times (exit code 9)",
+    }.items():  # fmt: skip
+        assert said[name][0] == "failed", name
+        assert reason in said[name][1]
+    page = (tmp_path / "results" / "leaderboard" / "index.html").read_text()
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert" in page
+    connection = sqlite3.connect(tmp_path / "results" / "bench.db")
+    assert connection.execute("SELECT COUNT(*) FROM result").fetchone() == (8,)  # clean and pgd
+
+
+def test_tampering_is_found_and_named(reference: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(reference / "results", tmp_path / "results")
+    connection = sqlite3.connect(tmp_path / "results" / "bench.db")
+    connection.execute("UPDATE result SET correct = 1 - correct, pred = pred + 1 WHERE example_idx = 3 AND attack_id = 2 AND board_id = 1")
+    connection.commit()
+    connection.close()
+    image = sorted((tmp_path / "results" / "bench.images").glob("*/*.npz"))[0]
+    image.write_bytes(image.read_bytes()[:-1] + b"x")
+    done = bench("verify", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "was changed since it was written" in done.stdout
+    assert "the cell says" in done.stdout
+
+
+def test_a_key_of_ones_own_is_nowhere_in_the_results(tmp_path: Path) -> None:
+    """`values` and `positions` of this key differ from the published one's, so its classifier must be trained: refused."""
+    assert bench("key", "new", "my.key", cwd=tmp_path).returncode == 0
+    done = bench("run", "--defence", "block-shuffle", "--attack", "pgd", "--preset", "smoke", "--key-file", "my.key",
+                 "--no-train", cwd=tmp_path)  # fmt: skip
+    secret = (tmp_path / "my.key").read_text().split(":")[1].strip()
+    assert done.returncode == 2
+    assert "bench train --defence block-shuffle" in done.stderr
+    assert secret not in done.stdout + done.stderr
+
+
+def test_an_example_package_installs_and_runs(tmp_path: Path) -> None:
+    """The third-party defence of examples/, installed by pip, trained and attacked on images of the user's own."""
+    target = tmp_path / "site"
+    example = Path(__file__).parents[2] / "examples" / "bench-mirror"
+    copy = tmp_path / "bench-mirror"
+    copy.mkdir()
+    for name in ("pyproject.toml", "bench_mirror.py"):
+        (copy / name).write_text((example / name).read_text())
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", str(target), str(copy)]
+    subprocess.run(pip, check=True, capture_output=True)
+    sample = np.load(Path(__file__).parents[2] / "bench" / "embedded" / "cifar10_test_500.npz")
+    images, labels = sample["x_test"], sample["y_test"]
+    np.savez(tmp_path / "mine.npz", x_train=images[:256], y_train=labels[:256], x_test=images[256:300], y_test=labels[256:300])
+    (tmp_path / "tiny.toml").write_text(
+        'examples = 4\nnorms = ["linf"]\n[epsilon]\nlinf = "8/255"\n[training]\ndepth = 10\nwidth = 1\nepochs = 1\n'
+        "batch_size = 64\nlearning_rate = 0.05\n[engines.pgd]\nsteps = 2\nrestarts = 1\n"
+    )
+    listed = bench("list", "defences", cwd=tmp_path, PYTHONPATH=str(target))
+    assert "mirror         Mirrors a keyed choice of the image's rows" in listed.stdout
+    done = bench("run", "--defence", "mirror[share=0.25]", "--attack", "pgd", "--preset", "tiny.toml", "--dataset", "mine.npz",
+                 cwd=tmp_path, PYTHONPATH=str(target))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "training the classifier of mirror" in done.stderr
+    cells = json.loads(bench("results", "--format", "json", cwd=tmp_path).stdout)
+    assert [(c["attack"], c["source"], c["status"]) for c in cells if c["attack"] != "clean"] == [("pgd", "nominal", "done")]
+    refused = bench("run", "--defence", "mirror[share=2]", "--attack", "pgd", cwd=tmp_path, PYTHONPATH=str(target))
+    assert (refused.returncode, refused.stderr) == (2, "error: mirror: share is 2.0; it must be between 0 and 1\n")
