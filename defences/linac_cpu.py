@@ -309,28 +309,55 @@ def _fit(
 
 
 @compiled
-def _adam_adjoint(adjoint: np.ndarray, moments: np.ndarray, gradient: np.ndarray, rate: np.ndarray) -> None:
-    """Backwards through Adam's update, in place and number by number.
+def _adam_adjoint(
+    to_theta: np.ndarray,
+    to_m: np.ndarray,
+    to_v: np.ndarray,
+    m: np.ndarray,
+    v: np.ndarray,
+    gradient: np.ndarray,
+    count: int,
+    rate: np.ndarray,
+    scratch: np.ndarray,
+) -> None:
+    """Backwards through `_adam` on the first `count` numbers of a row, in place.
 
-    `adjoint` (3×…) holds the derivatives of what we differentiate with respect to (θ, m, v) after the step; its last
-    two become those before the step. `moments` (2×…) are m and v after the step; `gradient` is turned into the
-    derivative with respect to the loss's gradient. A second moment of zero means that the gradient has been zero all
-    along; its number does not move, and nothing flows back through it.
+    `to_theta`, `to_m` and `to_v` are the derivatives of what we differentiate with respect to (θ, m, v) after the
+    step; the last two become those before the step. m and v are the moments after the step; `gradient` is turned into
+    the derivative with respect to itself. A second moment of zero means that the gradient has been zero all along;
+    its number does not move, and nothing flows back through it.
+
+    Four loops, because a compiler only vectorises one over few arrays: any two might overlap.
     """
     step, correct1, correct2, keep1, new1, keep2, new2, epsilon = rate
-    for row in range(gradient.shape[0]):
-        to_theta, to_m, to_v = adjoint[0, row], adjoint[1, row], adjoint[2, row]
-        m, v, g = moments[0, row], moments[1, row], gradient[row]
-        for c in range(gradient.shape[1]):
-            root = np.sqrt(v[c] * correct2)
-            inverse = 1 / (root + epsilon)
-            pull = step * correct1 * to_theta[c] * inverse
-            bar_m = to_m[c] - pull
-            bend = pull * m[c] * inverse * correct2 / (root + root)
-            bar_v = to_v[c] + (bend if root > 0 else 0)
-            to_m[c] = keep1 * bar_m
-            to_v[c] = keep2 * bar_v
-            g[c] = new1 * bar_m + 2 * new2 * g[c] * bar_v
+    pull, bend = scratch[0], scratch[1]
+    for c in range(count):
+        root = np.sqrt(v[c] * correct2)
+        inverse = 1 / (root + epsilon)
+        pull[c] = step * correct1 * to_theta[c] * inverse
+        bend[c] = inverse * correct2 / (root + root) if root > 0 else 0
+    for c in range(count):
+        to_v[c] += pull[c] * m[c] * bend[c]
+    for c in range(count):
+        bar = to_m[c] - pull[c]
+        to_m[c] = keep1 * bar
+        gradient[c] = new1 * bar + 2 * new2 * gradient[c] * to_v[c]
+    for c in range(count):
+        to_v[c] *= keep2
+
+
+@compiled
+def _update_adjoint(adjoint: np.ndarray, kept: np.ndarray, inputs: int, rate: np.ndarray, scratch: np.ndarray) -> None:
+    """Backwards through a step's update of every layer. adjoint: 3×…; kept: an entry of the tape."""
+    bias_row = adjoint.shape[2] - 1
+    for layer in range(adjoint.shape[1]):
+        fan_in, fan_out = _fans(adjoint[0], inputs, layer)
+        for i in range(fan_in + 1):
+            row = i if i < fan_in else bias_row
+            _adam_adjoint(
+                adjoint[0, layer, row], adjoint[1, layer, row], adjoint[2, layer, row],
+                kept[2, layer, row], kept[3, layer, row], kept[0, layer, row], fan_out, rate, scratch,
+            )  # fmt: skip
 
 
 @compiled
@@ -453,6 +480,7 @@ def _fit_adjoint(
     adjoint = np.zeros_like(state)
     _evaluate_adjoint(adjoint[0], state[0], r_units, r_deltas, turned, encoding, layer, upstream)
     r_units[:], r_deltas[:] = 0, 0
+    scratch = np.empty((2, state.shape[3]), state.dtype)
     length = len(tape)
     for epoch in range(len(checkpoints) - 1, -1, -1):
         state[:] = checkpoints[epoch]
@@ -474,8 +502,7 @@ def _fit_adjoint(
         for step in range(length - 1, -1, -1):
             now = epoch * length + step
             kept = tape[step]
-            for part in range(state.shape[1]):
-                _adam_adjoint(adjoint[:, part], kept[2:, part], kept[0, part], rates[now])
+            _update_adjoint(adjoint, kept, encoding.shape[1], rates[now], scratch)
             _curvature(
                 adjoint[0], kept[1], kept[0], tape_units[step], tape_deltas[step], r_units, r_deltas, turned,
                 encoding.shape[1], order[now], image_adjoint,
