@@ -264,6 +264,35 @@ def _epochs(reporter: Any, name: str) -> Any:
     return report
 
 
+@main.command("import-checkpoint", epilog=examples("bench import-checkpoint cifar10_linac_wrn70-16.npy"))
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--defence", default="linac[key_bits=32]", show_default=True, help="The defence it was trained with.")
+@click.option("--preset", default="paper", show_default=True, help="Whose network and training it stands for.")
+@click.option("--check", default=100, show_default=True, type=click.IntRange(min=1), help="Test images to classify.")
+@key_option
+def import_checkpoint(file: Path, defence: str, preset: str, check: int, key_file: Path | None) -> None:
+    """Take over the classifier the paper's authors published, in place of training it, and see how well it does."""
+    from bench import data, keys, models, registry, spec
+    from bench.fingerprint import of_file
+    from defences import haiku_checkpoint
+
+    arrays = haiku_checkpoint.load(file)
+    key, resolved = keys.load(key_file), spec.resolve(preset)
+    devices.configure()
+    name, settings = registry.parse(defence)
+    chosen = registry.create("defences", name, {**resolved.defences.get(name, {}), **settings})
+    own = key if chosen.keyed else None
+    wanted = models.spec_for(resolved, data.load(resolved.dataset), name, chosen, own.id if own else None)
+    model = wanted.network()
+    haiku_checkpoint.import_into(model, arrays)
+    origin = {"imported_from": file.name, "imported_sha256": of_file(file)}
+    artifact = models.keep(wanted, model, own.reveal() if own else None, origin, check)
+    click.echo(
+        f"{name}: clean accuracy {100 * artifact.record['clean_accuracy']:.2f} % on the first "
+        f"{artifact.record['test_images']} test images, in {artifact.path}"
+    )
+
+
 @main.command("list", epilog=examples("bench list defences", "bench list attacks", "bench list presets"))
 @click.argument("what", type=click.Choice(["defences", "attacks", "presets", "models"]))
 def list_(what: str) -> None:

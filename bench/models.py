@@ -166,3 +166,20 @@ def train(spec: ClassifierSpec, key: int | None, report: Callable[[Progress], No
     artifact = artifacts.save(spec.fingerprint, spec.as_json(), artifacts.arrays_of(model, state), record)
     checkpoint.unlink(missing_ok=True)
     return artifact
+
+
+def keep(spec: ClassifierSpec, model: keras.Model, key: int | None, origin: Mapping[str, str], check: int) -> Artifact:
+    """Keeps a classifier that was trained elsewhere, with its accuracy on the first `check` test images."""
+    from bench.training import classify
+
+    began = time.monotonic()
+    test = spec.dataset.test.first(check)
+    logits = classify(model, lambda images: spec.defence.transform(images, key, {}), spec.dataset.shape)
+    record = {
+        **origin,
+        "clean_accuracy": float(np.mean(logits(test.unit()).argmax(axis=1) == test.labels)),
+        "test_images": len(test),
+        "seconds": round(time.monotonic() - began),
+        "bench": bench.__version__,
+    }
+    return artifacts.save(spec.fingerprint, spec.as_json(), artifacts.arrays_of(model, {}), record)

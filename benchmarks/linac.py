@@ -74,6 +74,7 @@ def main() -> None:
     devices.configure()
 
     from linac_jax import transform  # beside this file
+
     from defences import linac, threefry
 
     images = np.random.default_rng(0).normal(size=(64, 32, 32, 3)).astype(np.float32)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -196,3 +198,29 @@ def test_the_published_network_has_its_parameters(tmp_path: Path) -> None:
     params, state = checkpoint(channels=256, blocks=11, width=16)
     assert sum(array.size for part in params.values() for array in part.values()) == 266_793_498
     haiku_checkpoint.import_into(model, haiku_checkpoint.load(write(tmp_path / "published.npy", (params, state))))
+
+
+def test_the_command_keeps_the_classifier_where_a_run_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench import artifacts, data, models, registry, spec
+
+    monkeypatch.setenv("BENCH_HOME", str(tmp_path / "home"))
+    preset = tmp_path / "tiny.toml"
+    preset.write_text(
+        'dataset = "cifar10"\nexamples = 1\nnorms = ["linf"]\n[epsilon]\nlinf = "8/255"\n[training]\ndepth = 16\nwidth = 1\n'
+    )
+    defence = f"linac[width={CHANNELS},layers=2,representation_layer=1,epochs=1]"
+    file = write(tmp_path / "small.npy", checkpoint())
+    arguments = ["import-checkpoint", str(file), "--preset", str(preset), "--defence", defence, "--check", "2"]
+    command = [sys.executable, "-c", "from bench.cli import main; main()", *arguments]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "on the first 2 test images" in result.stdout
+    resolved = spec.resolve(str(preset))
+    name, settings = registry.parse(defence)
+    chosen = registry.create("defences", name, settings)
+    wanted = models.spec_for(resolved, data.load("cifar10"), name, chosen, "published")
+    found = artifacts.find(wanted.fingerprint)
+    assert found is not None
+    assert found.record["imported_from"] == "small.npy"
+    kernel = models.load(wanted, found).model.get_layer("init_conv").kernel
+    np.testing.assert_array_equal(kernel, checkpoint()[0]["wide_res_net/~/init_conv"]["w"])
