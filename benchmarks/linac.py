@@ -70,8 +70,14 @@ def main() -> None:
     parser.add_argument("--widths", type=int, nargs="+", default=[256, 64])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--skip-gradient", action="store_true")
+    parser.add_argument("--profile", action="store_true", help="only the parts of one step of ours")
+    parser.add_argument("--tensorflow", action="store_true", help="only ours against our TensorFlow and XLA path")
     options = parser.parse_args()
     devices.configure()
+    if options.profile:
+        return profile(options.widths)
+    if options.tensorflow:
+        return against_tensorflow(options.widths, options.batches, options.repeats)
 
     from linac_jax import transform  # beside this file
 
@@ -112,6 +118,56 @@ def main() -> None:
             f"images = images[:32]\nfitter = linac._fitter(images.shape, {KEY}, linac.LinacConfig(width=64))\n"
             "fitter.gradient(images, 2, fitter.fit(images, [2])[0][0])"
         )
+
+
+def profile(widths: list[int]) -> None:
+    """The shortest time of each part of one step, on one core, in µs and GFLOP/s."""
+    from defences import linac, linac_cpu
+
+    image = np.random.default_rng(0).normal(size=(1024, 3)).astype(np.float32)
+    for width in widths:
+        fitter = linac._fitter((1, 32, 32, 3), KEY, linac.LinacConfig(width=width))
+        assert isinstance(fitter, linac_cpu.Fitter)
+        state, units, deltas, turned = fitter._buffers()
+        scratch = np.zeros((1, linac_cpu.ROWS + 1, state.shape[3]), np.float32)
+        step = (state, scratch, units, deltas, turned, fitter._encoding, image, fitter._order[0], fitter._rates[0])
+        layer = 2 * 32 * width * width
+        parts: dict[str, tuple[Callable[[], object], float]] = {
+            "forward, all layers": (partial(linac_cpu._forward, state[0], 20, units, 6), 4 * layer),
+            "backward, a hidden layer": (partial(linac_cpu._backward, state[0], 20, units, deltas, 2, turned), layer),
+            "its transposition": (partial(linac_cpu._turn, turned[0], deltas[2], 32, width), 0),
+            "the whole step": (partial(linac_cpu._step, *step), 12 * layer),
+        }
+        print(f"width {width}, products of the hidden layers only")
+        for name, (function, work) in parts.items():
+            function()
+            seconds = best([function], 500)[0][0]
+            print(f"  {name:26} {seconds * 1e6:7.1f} µs {work / seconds / 1e9:6.1f} GFLOP/s")
+
+
+def against_tensorflow(widths: list[int], batches: list[int], repeats: int) -> None:
+    """Ours on the CPU against the path for GPUs on the same CPU, with all threads it wants."""
+    from defences import linac, linac_plan, linac_tensorflow
+
+    images = np.random.default_rng(0).normal(size=(max(batches), 32, 32, 3)).astype(np.float32)
+    for width in widths:
+        config = linac.LinacConfig(width=width)
+        ours = linac._fitter((1, 32, 32, 3), KEY, config)
+        theirs = linac_tensorflow.Fitter(linac_plan.make(KEY, config, 32, 32), config)
+        for batch in batches:
+            theirs.fit_bucket = batch
+            part = images[:batch]
+            began = time.perf_counter()
+            theirs.fit(part, [2])
+            first = time.perf_counter() - began
+            ours.fit(part[:1], [2])
+            (wall, cpu), (wall_tf, cpu_tf) = best([partial(f.fit, part, [2]) for f in (ours, theirs)], repeats)
+            print(
+                f"width {width}, batch {batch:3}: ours {batch / wall:6.2f} images/s, XLA {batch / wall_tf:6.2f} (first "
+                f"call {first:.1f} s): {wall_tf / wall:.2f} ×; a second of CPU: {batch / cpu:5.2f} and "
+                f"{batch / cpu_tf:5.2f}: {cpu_tf / cpu:.2f} ×",
+                flush=True,
+            )
 
 
 def gradient() -> None:
