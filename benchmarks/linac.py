@@ -136,6 +136,9 @@ def profile(widths: list[int]) -> None:
             "forward, all layers": (partial(linac_cpu._forward, state[0], 20, units, 6), 4 * layer),
             "backward, a hidden layer": (partial(linac_cpu._backward, state[0], 20, units, deltas, 2, turned), layer),
             "its transposition": (partial(linac_cpu._turn, turned[0], deltas[2], 32, width), 0),
+            "numpy's BLAS, forward": (partial(np.matmul, units[1, :, :width], state[0, 1, :width, :width]), layer),
+            "numpy's BLAS, backward": (partial(np.matmul, deltas[1, :, :width], state[0, 1, :width, :width].T), layer),
+            "numpy's BLAS, gradient": (partial(np.matmul, units[1, :, :width].T, deltas[1, :, :width]), layer),
             "the whole step": (partial(linac_cpu._step, *step), 12 * layer),
         }
         print(f"width {width}, products of the hidden layers only")
