@@ -7,6 +7,8 @@ its companions. docs/performance.md has what this wins over batched matmuls.
 Layout. All the numbers of a network are one array θ of (L+1)×(rows+1)×columns: layer l has its matrix at the top
 left of θ[l] and its bias in the last row. Sizes are padded with zeros to whole tiles; a padded unit has no input, no
 output and no gradient, so it stays zero. The 16 further columns keep rows from falling into the same cache lines.
+
+All of it is one file, because numba's cache on disk only sees a change in the file of the function itself.
 """
 
 from __future__ import annotations
