@@ -25,7 +25,7 @@ sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # thi
 PARTS = ("apgd-ce", "apgd-t", "fab-t", "square")
 CONTESTS: dict[str, tuple[str, ...]] = {
     "step": ("floor", "ours:step", "foolbox:step", "art:step"),
-    "pgd": ("ours:pgd", "ours:pgd-sign", "ours:mt", "foolbox:pgd", "art:pgd"),
+    "pgd": ("ours:pgd", "ours:mt", "foolbox:pgd", "art:pgd"),
     "aa": ("ours:aa", "pyautoattack:aa"),
     "parts": tuple(f"{who}:{part}" for part in PARTS for who in ("ours", "pyautoattack")),
 }
@@ -60,7 +60,6 @@ def ours(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Atta
     engines = {
         "step": pgd.Pgd(pgd.PgdSettings(steps=SPEED_STEPS, restarts=1)),
         "pgd": pgd.Pgd(pgd.PgdSettings(steps=STEPS, restarts=RESTARTS)),
-        "pgd-sign": pgd.Pgd(pgd.PgdSettings(steps=STEPS, restarts=RESTARTS, rule="sign")),
         "mt": multi_targeted.MultiTargeted(
             multi_targeted.MultiTargetedSettings(steps=STEPS * RESTARTS // 9, restarts=1, targets=9)
         ),
@@ -128,8 +127,9 @@ def art(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Attac
 
 def pyautoattack(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Attack]:
     import torch
-    from benchmarks.carry import Carried
     from pyautoattack import AutoAttack
+
+    from benchmarks.carry import Carried
 
     network = Carried(model)
 
