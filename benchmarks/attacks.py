@@ -170,10 +170,10 @@ def contend(name: str, path: str, norm: str, epsilon: float, count: int, dataset
     builders: dict[str, Any] = {"ours": ours, "foolbox": foolbox, "art": art, "pyautoattack": pyautoattack}
     attack, warm = floor(model, norm, epsilon) if who == "floor" else builders[who](what, model, norm, epsilon)
     warm(images[:2], labels[:2])
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     found = attack(images, labels)
-    seconds = time.perf_counter() - began
-    return {"name": name, "seconds": seconds, **judged(model, images, labels, found, norm, epsilon)}
+    spent = {"seconds": time.perf_counter() - began, "cpu": time.process_time() - worked}
+    return {"name": name, **spent, **judged(model, images, labels, found, norm, epsilon)}
 
 
 def judged(
@@ -196,6 +196,7 @@ def main() -> None:
     parser.add_argument("--what", nargs="+", default=list(CONTESTS), choices=list(CONTESTS))
     parser.add_argument("--images", type=int, default=100)
     parser.add_argument("--data", default="cifar10", help="cifar10, or an .npz of images and labels")
+    parser.add_argument("--only", nargs="+", help="only these attacks of a contest, e.g. apgd-ce fab-t")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     for ball in given.ball:
@@ -211,14 +212,16 @@ def main() -> None:
 def table(what: str, given: argparse.Namespace, ball: str) -> None:
     """Runs one contest and prints it as Markdown."""
     print(f"\n{what}: {os.path.basename(given.model)}, {ball}, {given.images} images\n")
-    print("| attack | seconds | robust | only here robust |\n| --- | --- | --- | --- |", flush=True)
+    print("| attack | seconds | CPU seconds | robust | only here robust |\n" + "| --- " * 5 + "|", flush=True)
     reference: set[int] | None = None
     for name in CONTESTS[what]:
+        if given.only and name.partition(":")[2] not in given.only:
+            continue
         command = [sys.executable, __file__, "--model", given.model, "--ball", ball, "--one", name]
         command += ["--images", str(given.images), "--data", given.data]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            print(f"| {name} | failed: {done.stderr.strip().splitlines()[-1]} | | |", flush=True)
+            print(f"| {name} | failed: {done.stderr.strip().splitlines()[-1]} | | | |", flush=True)
             continue
         found = json.loads(done.stdout.strip().splitlines()[-1])
         robust = set(found["robust"])
@@ -226,7 +229,7 @@ def table(what: str, given: argparse.Namespace, ball: str) -> None:
             reference = robust
         both = reference if reference is not None else robust
         only = f"{len(robust - both)} (ours only: {len(both - robust)})"
-        print(f"| {name} | {found['seconds']:.1f} | {len(robust)} of {found['clean']} | {only} |", flush=True)
+        print(f"| {name} | {found['seconds']:.1f} | {found['cpu']:.1f} | {len(robust)} of {found['clean']} | {only} |", flush=True)
 
 
 if __name__ == "__main__":
