@@ -229,7 +229,8 @@ def table(what: str, given: argparse.Namespace, ball: str) -> None:
             reference = robust
         both = reference if reference is not None else robust
         only = f"{len(robust - both)} (ours only: {len(both - robust)})"
-        print(f"| {name} | {found['seconds']:.1f} | {found['cpu']:.1f} | {len(robust)} of {found['clean']} | {only} |", flush=True)
+        spent = f"{found['seconds']:.1f} | {found['cpu']:.1f}"
+        print(f"| {name} | {spent} | {len(robust)} of {found['clean']} | {only} |", flush=True)
 
 
 if __name__ == "__main__":
