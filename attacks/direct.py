@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from bench.api import Defence, Knowledge, Source, Strategy
 from attacks.sources import ModelSource
+from bench.api import Defence, Knowledge, Source, Strategy
 
 SELF = "self"
 

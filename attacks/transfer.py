@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.api import Defence, Knowledge, Source, Strategy
 from attacks.sources import ModelSource
+from bench.api import Defence, Knowledge, Source, Strategy
 
 NOMINAL = "nominal"
 

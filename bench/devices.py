@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
+from typing import Any
 
 
-def quiet() -> None:
-    """No chatter from TensorFlow's C++ side, such as a line about every missing GPU library; before its first import."""
+def tensorflow() -> Any:
+    """TensorFlow, imported without its chatter about GPU libraries that a machine without a GPU does not have."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with _stderr_closed():
+        import tensorflow as tf
+
+        tf.config.list_physical_devices()
+    return tf
+
+
+@contextlib.contextmanager
+def _stderr_closed() -> Iterator[None]:
+    """What C++ code prints meanwhile is lost; errors are Python exceptions and come through."""
+    if os.environ["TF_CPP_MIN_LOG_LEVEL"] < "3":
+        yield
+        return
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def configure() -> None:
@@ -16,9 +40,7 @@ def configure() -> None:
     Images go through a network one by one, side by side (`bench.api.each_image`): threads inside an operation would
     only get in their way, and would make rounding depend on the number of cores.
     """
-    quiet()
-    import tensorflow as tf
-
+    tf = tensorflow()
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(os.cpu_count() or 1)
     for gpu in tf.config.list_physical_devices("GPU"):
@@ -27,7 +49,6 @@ def configure() -> None:
 
 def describe() -> str:
     """The device in a few words, for the record of a run."""
-    import tensorflow as tf
-
+    tf = tensorflow()
     details = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices("GPU")]
     return ", ".join(str(detail.get("device_name", "GPU")) for detail in details) or f"CPU, {os.cpu_count()} cores"

@@ -37,9 +37,12 @@ def fetch(say: Callable[[str], None]) -> Path:
         except UsageError:
             raise
         except Exception as error:
-            failures.append(f"{name}: {str(error).strip().splitlines()[-1] if str(error).strip() else error!r}")
+            reason = (str(error).strip() or repr(error)).splitlines()[-1]
+            failures.append(f"{name}: {reason}")
             say(f"  {failures[-1]}")
-    raise BenchError(f"could not fetch CIFAR-10 ({'; '.join(failures)}); if you have it, use 'bench data fetch --from FILE'")
+    raise BenchError(
+        f"could not fetch CIFAR-10 ({'; '.join(failures)}); if you have it, use 'bench data fetch --from FILE'"
+    )
 
 
 def fetch_from(path: Path) -> Path:
@@ -109,8 +112,12 @@ def _joined(batch: Callable[[str], tuple[np.ndarray, np.ndarray]], where: Path) 
         train, test = [batch(name) for name in _TRAIN], batch("test_batch")
     except (ValueError, KeyError, TypeError, BenchError) as error:
         raise UsageError(f"--from {where}: a batch is missing or damaged ({error})") from error
-    return {"x_train": np.concatenate([x for x, _ in train]), "y_train": np.concatenate([y for _, y in train]),
-            "x_test": test[0], "y_test": test[1]}
+    return {
+        "x_train": np.concatenate([x for x, _ in train]),
+        "y_train": np.concatenate([y for _, y in train]),
+        "x_test": test[0],
+        "y_test": test[1],
+    }
 
 
 def _planes(flat: np.ndarray) -> np.ndarray:
@@ -147,8 +154,14 @@ def _from_strips(read: Read) -> Arrays:
             return np.asarray(image.convert("RGB")).reshape(-1, 32, 32, 3)
 
     try:
-        labels = {part: np.asarray(json.loads(_content(read, f"{part}_lables.json")), np.uint8) for part in ("train", "test")}
-        return {"x_train": np.concatenate([strip(name) for name in _TRAIN]), "y_train": labels["train"],
-                "x_test": strip("test_batch"), "y_test": labels["test"]}
+        labels = {
+            part: np.asarray(json.loads(_content(read, f"{part}_lables.json")), np.uint8) for part in ("train", "test")
+        }
+        return {
+            "x_train": np.concatenate([strip(name) for name in _TRAIN]),
+            "y_train": labels["train"],
+            "x_test": strip("test_batch"),
+            "y_test": labels["test"],
+        }
     except (ValueError, OSError, OverflowError) as error:
         raise UsageError(f"the PNG strips are incomplete or damaged: {error}") from error

@@ -46,4 +46,6 @@ def cannot_write(path: Path, error: OSError) -> str:
     """One line that says why a file could not be written, and what to do."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"no room to write {path}: free some space there, or point BENCH_HOME (or --db) to another disk"
-    return f"cannot write {path}: {error.strerror or error}; check the folder, or choose another with BENCH_HOME or --db"
+    return (
+        f"cannot write {path}: {error.strerror or error}; check the folder, or choose another with BENCH_HOME or --db"
+    )

@@ -60,7 +60,9 @@ def _read(path: Path) -> str:
     try:
         mode = path.stat().st_mode
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise UsageError(f"key file {path} can be read by others (mode {stat.S_IMODE(mode):o}): run 'chmod 600 {path}'")
+            raise UsageError(
+                f"key file {path} can be read by others (mode {stat.S_IMODE(mode):o}): run 'chmod 600 {path}'"
+            )
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read key file {path}: {getattr(error, 'strerror', None) or 'not text'}") from None
@@ -74,5 +76,7 @@ def _parse(text: str, where: str) -> PrivateKey:
     except ValueError:
         value = 2**64
     if not colon or not id.isalnum() or len(id) > 40 or not -(2**63) <= value < 2**63:
-        raise UsageError(f"{where} must hold NAME:KEY, letters and digits and a signed 64-bit integer ('bench key new' makes one)")
+        raise UsageError(
+            f"{where} must hold NAME:KEY, letters and digits and a signed 64-bit integer ('bench key new' makes one)"
+        )
     return PrivateKey(id, value)

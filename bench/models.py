@@ -41,7 +41,11 @@ class ClassifierSpec:
         return {
             "dataset": self.dataset.name,
             "training_images": self.dataset.training_fingerprint,
-            "defence": {"name": self.defence_name, "version": self.defence.version, "settings": dataclasses.asdict(self.defence.settings)},
+            "defence": {
+                "name": self.defence_name,
+                "version": self.defence.version,
+                "settings": dataclasses.asdict(self.defence.settings),
+            },
             "key": self.key,
             "recipe": dataclasses.asdict(self.recipe),
             "start": self.start,
@@ -73,7 +77,9 @@ def load(spec: ClassifierSpec, artifact: Artifact) -> Classifier:
     from bench.fingerprint import of_file
 
     if of_file(artifact.weights) != artifact.weights_digest:
-        raise BenchError(f"{artifact.weights} is not what was saved (its sha256 differs): remove {artifact.path} and train again")
+        raise BenchError(
+            f"{artifact.weights} is not what was saved (its sha256 differs): remove {artifact.path} and train again"
+        )
     return load_file(spec, artifact.weights)
 
 
@@ -91,22 +97,12 @@ def spec_for(run: Spec, dataset: Dataset, defence_name: str, defence: Defence, k
     from bench.training import Recipe
 
     warm = run.starts_warm(defence_name)
-    recipe = Recipe(**_recipe_fields(run, warm))
+    recipe = Recipe.from_json(run.recipe_fields(warm))
     start = None
     if warm:
         nominal = registry.create("defences", "none", {})
-        start = ClassifierSpec(dataset, "none", nominal, None, Recipe(**_recipe_fields(run, False))).fingerprint
+        start = ClassifierSpec(dataset, "none", nominal, None, Recipe.from_json(run.recipe_fields(False))).fingerprint
     return ClassifierSpec(dataset, defence_name, defence, key, recipe, start)
-
-
-def _recipe_fields(run: Spec, warm: bool) -> dict[str, Any]:
-    from bench.training import Recipe
-
-    known = {field.name for field in dataclasses.fields(Recipe)}
-    fields = run.recipe_fields(warm)
-    if odd := sorted(fields.keys() - known):
-        raise UsageError(f"preset {run.preset}: training has no field '{odd[0]}'{registry.did_you_mean(odd[0], known)}")
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
 def obtain(spec: ClassifierSpec, key: int | None, may_train: bool, say: Callable[[str], None]) -> Artifact:
@@ -116,7 +112,9 @@ def obtain(spec: ClassifierSpec, key: int | None, may_train: bool, say: Callable
         return found
     command = f"bench train --defence {spec.defence_name}"
     if not may_train:
-        raise UsageError(f"the classifier of {spec.defence_name} is not trained yet: run '{command}' first, or drop --no-train")
+        raise UsageError(
+            f"the classifier of {spec.defence_name} is not trained yet: run '{command}' first, or drop --no-train"
+        )
     last = began = time.monotonic()
     first: float | None = None
 
@@ -127,7 +125,10 @@ def obtain(spec: ClassifierSpec, key: int | None, may_train: bool, say: Callable
         if time.monotonic() - last > 20 and done > first:
             last = time.monotonic()
             left = (last - began) / (done - first) * (1 - done)
-            say(f"training {spec.defence_name}: epoch {at.epoch + 1}/{at.epochs}, loss {at.loss:.3f}, about {left / 60:.0f} min left")
+            say(
+                f"training {spec.defence_name}: epoch {at.epoch + 1}/{at.epochs}, loss {at.loss:.3f}, "
+                f"about {left / 60:.0f} min left"
+            )
 
     say(f"training the classifier of {spec.defence_name} (kept for later; '{command}' does it ahead of time)")
     return train(spec, key, report)
@@ -155,8 +156,13 @@ def train(spec: ClassifierSpec, key: int | None, report: Callable[[Progress], No
     logits = classify(model, lambda images: spec.defence.transform(images, key, state), spec.dataset.shape)
     test = spec.dataset.test
     accuracy = float(np.mean(logits(test.unit()).argmax(axis=1) == test.labels))
-    record = {"clean_accuracy": accuracy, "test_images": len(test), "seconds": round(time.monotonic() - began),
-              "bench": bench.__version__, "tensorflow": registry.importlib.metadata.version("tensorflow")}
+    record = {
+        "clean_accuracy": accuracy,
+        "test_images": len(test),
+        "seconds": round(time.monotonic() - began),
+        "bench": bench.__version__,
+        "tensorflow": registry.importlib.metadata.version("tensorflow"),
+    }
     artifact = artifacts.save(spec.fingerprint, spec.as_json(), artifacts.arrays_of(model, state), record)
     checkpoint.unlink(missing_ok=True)
     return artifact

@@ -14,7 +14,9 @@ BASE_WIDTHS = (16, 32, 64)
 
 def blocks_per_group(depth: int) -> int:
     if depth < 10 or (depth - 4) % 6:
-        raise UsageError(f"network depth is {depth}; a wide residual network has 6·n + 4 layers: 10, 16, 22, … 70, … 106")
+        raise UsageError(
+            f"network depth is {depth}; a wide residual network has 6·n + 4 layers: 10, 16, 22, … 70, … 106"
+        )
     return (depth - 4) // 6
 
 

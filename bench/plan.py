@@ -32,14 +32,21 @@ class Pair:
         return f"{self.engine}@{self.source}"
 
 
-def pairs(requests: Sequence[str], defence_name: str, defence: Defence, presets: Mapping[str, Mapping[str, Any]],
-          outside_allowed: bool = False) -> list[Pair]:
+def pairs(
+    requests: Sequence[str],
+    defence_name: str,
+    defence: Defence,
+    presets: Mapping[str, Mapping[str, Any]],
+    outside_allowed: bool = False,
+) -> list[Pair]:
     """The pairs that `--attack` values mean for a defence: engines, strategies, exact pairs and `all`, in that order."""
     strategies = _strategies()
     offered = [(source, name) for name, strategy in strategies.items() for source in strategy.sources(defence)]
     chosen: dict[tuple[str, str, str], Pair] = {}
     for request in requests:
-        for engine, settings, source, strategy in _expand(request, defence_name, defence, strategies, offered, outside_allowed):
+        for engine, settings, source, strategy in _expand(
+            request, defence_name, defence, strategies, offered, outside_allowed
+        ):
             plugin = registry.entry("attacks", engine).load()
             resolved = registry.settings_of(plugin, engine, {**presets.get(engine, {}), **settings})
             inside = (source, strategy) in offered
@@ -59,8 +66,14 @@ def _engines() -> list[str]:
     return [name for name, plugin in loaded.items() if issubclass(plugin, Engine) and plugin.in_all]
 
 
-def _expand(request: str, defence_name: str, defence: Defence, strategies: Mapping[str, Strategy],
-            offered: Sequence[tuple[str, str]], outside_allowed: bool) -> Iterable[tuple[str, dict[str, str], str, str]]:
+def _expand(
+    request: str,
+    defence_name: str,
+    defence: Defence,
+    strategies: Mapping[str, Strategy],
+    offered: Sequence[tuple[str, str]],
+    outside_allowed: bool,
+) -> Iterable[tuple[str, dict[str, str], str, str]]:
     left, at, source = request.partition("@")
     if left == ALL and not at:
         return [(engine, {}, s, strategy) for engine in _engines() for s, strategy in offered]
@@ -83,13 +96,17 @@ def _expand(request: str, defence_name: str, defence: Defence, strategies: Mappi
     for strategy_name, strategy_plugin in strategies.items():
         reason = strategy_plugin.refusal(defence, source)
         if reason and not outside_allowed:
-            raise UsageError(f"{name}@{source} is outside the threat model of {defence_name}: {reason}; "
-                             "--outside-threat-model runs it all the same, on a row of its own")
+            raise UsageError(
+                f"{name}@{source} is outside the threat model of {defence_name}: {reason}; "
+                "--outside-threat-model runs it all the same, on a row of its own"
+            )
         if reason:
             return [(name, settings, source, strategy_name)]
     known = [s for s, _ in offered]
-    raise UsageError(f"unknown source '{source}' against {defence_name}{registry.did_you_mean(source, known)}; "
-                     f"{_applicable(defence_name, offered)}")
+    raise UsageError(
+        f"unknown source '{source}' against {defence_name}{registry.did_you_mean(source, known)}; "
+        f"{_applicable(defence_name, offered)}"
+    )
 
 
 def _applicable(defence_name: str, offered: Sequence[tuple[str, str]]) -> str:
@@ -107,7 +124,7 @@ def shards(n_examples: int, done: Iterable[tuple[int, int]], size: int) -> list[
 
 
 def example_seeds(seed: int, cell_fingerprint: str, start: int, stop: int) -> np.ndarray:
-    """All the randomness of each example in a cell, as two int32 (N×2): of the example alone, never of its shard or batch."""
+    """All the randomness of each example in a cell, two int32 (N×2): of the example, never of its shard or batch."""
     rows = []
     for index in range(start, stop):
         digest = hashlib.sha256(f"{seed}/{cell_fingerprint}/{index}".encode()).digest()

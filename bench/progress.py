@@ -28,12 +28,24 @@ class Reporter:
     @contextlib.contextmanager
     def track(self, what: str, total: float) -> Iterator[None]:
         """Shows the progress of a piece of work until the block ends."""
-        self._total, self._done, self._began, self._last, self._what = total, 0.0, time.monotonic(), time.monotonic(), what
+        self._total, self._done, self._began, self._last, self._what = (
+            total,
+            0.0,
+            time.monotonic(),
+            time.monotonic(),
+            what,
+        )
         if not self._console.is_terminal:
             yield
             return
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"),
-                   TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
         with Progress(*columns, console=self._console, transient=True) as self._bars:
             self._task = self._bars.add_task(escape(what), total=total)
             try:
@@ -46,7 +58,11 @@ class Reporter:
         self._what = what or self._what
         if self._bars is not None and self._task is not None:
             self._bars.update(self._task, completed=self._done, description=escape(self._what))
-        elif not self._console.is_terminal and time.monotonic() - self._last > SECONDS_BETWEEN_LINES and 0 < self._done < self._total:
+        elif (
+            not self._console.is_terminal
+            and time.monotonic() - self._last > SECONDS_BETWEEN_LINES
+            and 0 < self._done < self._total
+        ):
             self._last = time.monotonic()
             left = (self._last - self._began) * (self._total - self._done) / self._done
             self.say(f"{self._what}: {self._done / self._total:.0%}, about {duration(left)} left")
@@ -60,5 +76,3 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-

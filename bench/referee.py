@@ -36,7 +36,9 @@ class Referee:
         value = key.reveal() if key is not None else None
         self._logits = classify(classifier.model, lambda x: defence.transform(x, value, classifier.state), shape)
 
-    def judge(self, images: np.ndarray, labels: np.ndarray, adversarial: np.ndarray, norm: str, epsilon: float) -> Verdict:
+    def judge(
+        self, images: np.ndarray, labels: np.ndarray, adversarial: np.ndarray, norm: str, epsilon: float
+    ) -> Verdict:
         """Images, labels and what an attack made of the images; raises Refused before classifying anything illegal."""
         distance = check(images, adversarial, norm, epsilon)
         logits = self._logits(adversarial)
@@ -62,8 +64,10 @@ def check(images: np.ndarray, adversarial: np.ndarray, norm: str, epsilon: float
         raise Refused(f"the attack returned values outside [0,1] in {bad} of {len(images)} images")
     distance = distances(images, adversarial, norm)
     if bad := int((distance > epsilon + TOLERANCE).sum()):
-        raise Refused(f"the attack left the {norm} ball of {epsilon:.6g} in {bad} of {len(images)} images "
-                      f"(up to {distance.max():.6g})")
+        raise Refused(
+            f"the attack left the {norm} ball of {epsilon:.6g} in {bad} of {len(images)} images "
+            f"(up to {distance.max():.6g})"
+        )
     return distance
 
 

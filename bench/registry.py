@@ -16,6 +16,7 @@ import re
 import typing
 from typing import Any
 
+from bench import devices
 from bench.api import BenchError, Defence, Engine, Plugin, Strategy, UsageError
 
 GROUPS: dict[str, tuple[type[Plugin], ...]] = {"defences": (Defence,), "attacks": (Engine, Strategy)}
@@ -38,10 +39,13 @@ class Entry:
     def load(self) -> type[Plugin]:
         """The plug-in's class, checked to be one."""
         singular = _SINGULAR[self.kind]
+        devices.tensorflow()  # plug-ins need it, and here it is imported quietly
         try:
             loaded = self.entry_point.load()
         except Exception as error:
-            raise BenchError(f"{singular} '{self.name}' of package {self.package} cannot be loaded: {error!r}") from error
+            raise BenchError(
+                f"{singular} '{self.name}' of package {self.package} cannot be loaded: {error!r}"
+            ) from error
         if not (isinstance(loaded, type) and issubclass(loaded, GROUPS[self.kind])):
             wanted = " or ".join(f"bench.api.{base.__name__}" for base in GROUPS[self.kind])
             raise BenchError(f"{singular} '{self.name}' of package {self.package} is no subclass of {wanted}")
@@ -56,15 +60,19 @@ def entries(kind: str) -> dict[str, Entry]:
         entry = Entry(kind, point.name, point.dist.name if point.dist else "unknown", point)
         other = found.setdefault(point.name, entry)
         if (other.package, other.entry_point.value) != (entry.package, entry.entry_point.value):
-            raise BenchError(f"two {kind} are called '{point.name}': one of package {other.package}, "
-                             f"one of {entry.package}; uninstall one of them")
+            raise BenchError(
+                f"two {kind} are called '{point.name}': one of package {other.package}, "
+                f"one of {entry.package}; uninstall one of them"
+            )
     return dict(sorted(found.items()))
 
 
 def entry(kind: str, name: str) -> Entry:
     known = entries(kind)
     if name not in known:
-        raise UsageError(f"unknown {_SINGULAR[kind]} '{name}'{did_you_mean(name, known)}; 'bench list {kind}' shows them all")
+        raise UsageError(
+            f"unknown {_SINGULAR[kind]} '{name}'{did_you_mean(name, known)}; 'bench list {kind}' shows them all"
+        )
     return known[name]
 
 
@@ -118,7 +126,11 @@ def _converted(name: str, key: str, value: Any, wanted: type) -> Any:
         return float(value)
     if typing.get_origin(wanted) is typing.Literal:
         return value  # the settings class says which values there are
-    if typing.get_origin(wanted) is None and isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
+    if (
+        typing.get_origin(wanted) is None
+        and isinstance(value, wanted)
+        and (wanted is bool or not isinstance(value, bool))
+    ):
         return value
     if typing.get_origin(wanted) is tuple and isinstance(value, (list, tuple)):
         return tuple(value)

@@ -16,7 +16,9 @@ def print_boards(boards: Iterable[Board], console: Console) -> None:
     for board in boards:
         console.print(board_table(board))
         if board.left_out:
-            console.print(f"partial: {len(board.left_out)} of {len(board.cells)} cells are not complete and do not count")
+            console.print(
+                f"partial: {len(board.left_out)} of {len(board.cells)} cells are not complete and do not count"
+            )
 
 
 def board_table(board: Board) -> Table:
@@ -27,15 +29,21 @@ def board_table(board: Board) -> Table:
     if board.clean:
         table.add_row("clean", *_numbers(board.clean.n_correct, board.n_examples), str(board.n_examples), "")
     for cell in board.cells:
-        table.add_row(escape(_name(cell)), *_numbers(cell.n_correct, cell.n_done), _progress(cell, board.n_examples),
-                      escape(", ".join(cell.flags)))
+        table.add_row(
+            escape(_name(cell)),
+            *_numbers(cell.n_correct, cell.n_done),
+            _progress(cell, board.n_examples),
+            escape(", ".join(cell.flags)),
+        )
     table.add_section()
     for attack, count in board.best_adversary.items():
         table.add_row(escape(f"Best Adversary {attack}"), *_numbers(count, board.n_examples), str(board.n_examples), "")
     if board.best_known is None:
         table.add_row("Best Known", "–", "", "", "no complete cell")
     else:
-        table.add_row("Best Known", *_numbers(board.best_known, board.n_examples), str(board.n_examples), "", style="bold")
+        table.add_row(
+            "Best Known", *_numbers(board.best_known, board.n_examples), str(board.n_examples), "", style="bold"
+        )
     return table
 
 

@@ -78,10 +78,19 @@ class Run:
     def start(self, spec: Any) -> None:
         """Writes down what is about to run, and with what."""
         versions = {name: importlib.metadata.version(name) for name in ("tensorflow", "keras", "numpy", "sqlalchemy")}
-        self._run_id = writer.start_run(self._db, {
-            "command": self._options.command, "preset": spec.preset, "spec_json": json.dumps(dataclasses.asdict(spec)),
-            "versions_json": json.dumps({"bench": bench.__version__, "python": platform.python_version(), **versions}),
-            "device": devices.describe(), "git_commit": _git_commit()})
+        self._run_id = writer.start_run(
+            self._db,
+            {
+                "command": self._options.command,
+                "preset": spec.preset,
+                "spec_json": json.dumps(dataclasses.asdict(spec)),
+                "versions_json": json.dumps(
+                    {"bench": bench.__version__, "python": platform.python_version(), **versions}
+                ),
+                "device": devices.describe(),
+                "git_commit": _git_commit(),
+            },
+        )
 
     def execute(self, contest: Contest, pairs: Sequence[Pair]) -> None:
         """Plans and runs all cells of a contest; a cell that fails does not stop the others."""
@@ -117,9 +126,15 @@ class Run:
         attack_id = writer.ensure(self._db, schema.attack, attack_row)
         source_id = writer.ensure(self._db, schema.source, source_row)
         key = (board_id, attack_id, source_id)
-        writer.ensure_cell(self._db, key, {
-            "run_id": self._run_id, "strategy": pair.strategy if pair else CLEAN,
-            "inside_threat_model": pair.inside_threat_model if pair else True})
+        writer.ensure_cell(
+            self._db,
+            key,
+            {
+                "run_id": self._run_id,
+                "strategy": pair.strategy if pair else CLEAN,
+                "inside_threat_model": pair.inside_threat_model if pair else True,
+            },
+        )
         done = writer.done_ranges(self._db, key)
         left = plan.shards(len(contest.examples), done, self._options.shard_size)
         if pair is not None:
@@ -161,7 +176,9 @@ class Run:
         error = outcome.error
         if outcome.attacked is not None:
             try:
-                self._record(cell, start, stop, outcome.attacked, outcome.seconds, "local", keep=self._options.keep_images)
+                self._record(
+                    cell, start, stop, outcome.attacked, outcome.seconds, "local", keep=self._options.keep_images
+                )
                 return True
             except BenchError as refusal:
                 error = str(refusal)
@@ -170,37 +187,75 @@ class Run:
         self._reporter.say(f"failed: {cell.name}: {error}")
         return False
 
-    def _record(self, cell: PlannedCell, start: int, stop: int, attacked: Attacked, seconds: float, worker: str, keep: bool) -> None:
+    def _record(
+        self, cell: PlannedCell, start: int, stop: int, attacked: Attacked, seconds: float, worker: str, keep: bool
+    ) -> None:
         contest = cell.contest
         clean, labels = contest.images[start:stop], contest.examples.labels[start:stop]
         verdict = contest.referee.judge(clean, labels, attacked.images, cell.norm, contest.spec.epsilon[cell.norm])
         count = stop - start
         part = attacked.part if attacked.part is not None else np.full(count, -1)
-        for name, column in (("success", attacked.success), ("margin", attacked.margin), ("restart", attacked.restart),
-                             ("target", attacked.target), ("gradients", attacked.gradients), ("queries", attacked.queries), ("part", part)):
+        for name, column in (
+            ("success", attacked.success),
+            ("margin", attacked.margin),
+            ("restart", attacked.restart),
+            ("target", attacked.target),
+            ("gradients", attacked.gradients),
+            ("queries", attacked.queries),
+            ("part", part),
+        ):
             if np.shape(column) != (count,):
                 raise BenchError(f"the attack returned {np.shape(column)} values of {name} for {count} examples")
-        file, digest = images.save(self._folder, cell.fingerprint, start, stop, attacked.images) if keep else (None, None)
+        file, digest = (
+            images.save(self._folder, cell.fingerprint, start, stop, attacked.images) if keep else (None, None)
+        )
         rows = [
-            {"example_idx": start + i, "correct": int(verdict.correct[i]), "pred": int(verdict.pred[i]), "label": int(labels[i]),
-             "margin": float(verdict.margin[i]), "distance": float(verdict.distance[i]),
-             "source_success": int(attacked.success[i]), "source_margin": _finite(attacked.margin[i]),
-             "restart": int(attacked.restart[i]), "target": int(attacked.target[i]), "part": int(part[i]),
-             "gradients": int(attacked.gradients[i]), "queries": int(attacked.queries[i])}
+            {
+                "example_idx": start + i,
+                "correct": int(verdict.correct[i]),
+                "pred": int(verdict.pred[i]),
+                "label": int(labels[i]),
+                "margin": float(verdict.margin[i]),
+                "distance": float(verdict.distance[i]),
+                "source_success": int(attacked.success[i]),
+                "source_margin": _finite(attacked.margin[i]),
+                "restart": int(attacked.restart[i]),
+                "target": int(attacked.target[i]),
+                "part": int(part[i]),
+                "gradients": int(attacked.gradients[i]),
+                "queries": int(attacked.queries[i]),
+            }
             for i in range(count)
         ]
-        writer.record_shard(self._db, cell.key, ShardResult(
-            start, stop, rows, worker, seconds, attacked.flags, attacked.parts, file, digest), len(contest.examples))
+        writer.record_shard(
+            self._db,
+            cell.key,
+            ShardResult(start, stop, rows, worker, seconds, attacked.flags, attacked.parts, file, digest),
+            len(contest.examples),
+        )
 
     def _task(self, cell: PlannedCell, start: int, stop: int) -> Task:
         contest, pair = cell.contest, cell.pair
         assert pair is not None
-        setup = Setup(contest.spec, contest.spec.dataset, contest.defence_name, contest.settings,
-                      contest.classifier_spec.recipe.depth, contest.classifier_spec.recipe.width, contest.weights,
-                      self._options.may_train)
+        setup = Setup(
+            contest.spec,
+            contest.spec.dataset,
+            contest.defence_name,
+            contest.settings,
+            contest.classifier_spec.recipe.depth,
+            contest.classifier_spec.recipe.width,
+            contest.weights,
+            self._options.may_train,
+        )
         seeds = plan.example_seeds(contest.spec.seed, cell.fingerprint, start, stop)
-        batch = Batch(contest.images[start:stop], contest.examples.labels[start:stop], seeds, cell.norm,
-                      contest.spec.epsilon[cell.norm], self._options.batch_size)
+        batch = Batch(
+            contest.images[start:stop],
+            contest.examples.labels[start:stop],
+            seeds,
+            cell.norm,
+            contest.spec.epsilon[cell.norm],
+            self._options.batch_size,
+        )
         return Task(setup, pair.engine, dataclasses.asdict(pair.settings), pair.source, pair.strategy, batch)
 
     def _work(self, cell: PlannedCell, examples: int) -> int:
@@ -224,7 +279,9 @@ def _finite(value: float) -> float:
 
 def _git_commit() -> str | None:
     try:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
+        found = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5
+        )
         return found.stdout.strip() or None if found.returncode == 0 else None
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -52,14 +52,23 @@ def read_preset(name: str) -> dict[str, Any]:
         return tomllib.loads(path.read_text())
     except FileNotFoundError:
         known = preset_names()
-        raise UsageError(f"unknown preset '{name}'{did_you_mean(name, known)}; there are {', '.join(known)}, "
-                         "or give the path of a .toml file") from None
+        raise UsageError(
+            f"unknown preset '{name}'{did_you_mean(name, known)}; there are {', '.join(known)}, "
+            "or give the path of a .toml file"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise UsageError(f"preset {name} cannot be read: {error}") from error
 
 
-def resolve(preset: str, *, dataset: str | None = None, examples: int | None = None, norms: tuple[str, ...] = (),
-            epsilon: str | None = None, seed: int | None = None) -> Spec:
+def resolve(
+    preset: str,
+    *,
+    dataset: str | None = None,
+    examples: int | None = None,
+    norms: tuple[str, ...] = (),
+    epsilon: str | None = None,
+    seed: int | None = None,
+) -> Spec:
     """The preset with these options over it, checked."""
     values = read_preset(preset)
     known = {field.name for field in dataclasses.fields(Spec)} | {"description"}
@@ -71,14 +80,24 @@ def resolve(preset: str, *, dataset: str | None = None, examples: int | None = N
             raise UsageError(f"unknown norm '{norm}'; choose linf or l2")
     if epsilon is not None and len(chosen) != 1:
         raise UsageError("--epsilon belongs to one norm: give --norm linf or --norm l2 with it")
-    epsilons = {n: parse_epsilon(values.get("epsilon", {}).get(n, "missing") if epsilon is None else epsilon) for n in chosen}
+    epsilons = {
+        n: parse_epsilon(values.get("epsilon", {}).get(n, "missing") if epsilon is None else epsilon) for n in chosen
+    }
     count = int(values.get("examples", 0) if examples is None else examples)
     if count < 1:
         raise UsageError(f"{count} examples make no board; give at least 1")
     return Spec(
-        preset=Path(preset).stem, dataset=dataset or values.get("dataset", "cifar10"), examples=count, norms=chosen,
-        epsilon=epsilons, seed=values.get("seed", 0) if seed is None else seed, training=values.get("training", {}),
-        warm_training=values.get("warm_training", {}), engines=values.get("engines", {}), defences=values.get("defences", {}))
+        preset=Path(preset).stem,
+        dataset=dataset or values.get("dataset", "cifar10"),
+        examples=count,
+        norms=chosen,
+        epsilon=epsilons,
+        seed=values.get("seed", 0) if seed is None else seed,
+        training=values.get("training", {}),
+        warm_training=values.get("warm_training", {}),
+        engines=values.get("engines", {}),
+        defences=values.get("defences", {}),
+    )
 
 
 def parse_epsilon(text: str | float) -> float:

@@ -7,9 +7,9 @@ weights as one that was not.
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -44,13 +44,29 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for name, ok in {
-            "epochs": self.epochs >= 1, "batch_size": self.batch_size >= 1, "learning_rate": self.learning_rate > 0,
-            "slices": self.slices >= 1 and self.batch_size % self.slices == 0, "weight_decay": self.weight_decay >= 0,
-            "schedule": self.schedule in ("step", "cosine"), "average": 0 <= self.average < 1,
-            "momentum": 0 <= self.momentum < 1, "warmup": 0 <= self.warmup < 1,
+            "epochs": self.epochs >= 1,
+            "batch_size": self.batch_size >= 1,
+            "learning_rate": self.learning_rate > 0,
+            "slices": self.slices >= 1 and self.batch_size % self.slices == 0,
+            "weight_decay": self.weight_decay >= 0,
+            "schedule": self.schedule in ("step", "cosine"),
+            "average": 0 <= self.average < 1,
+            "momentum": 0 <= self.momentum < 1,
+            "warmup": 0 <= self.warmup < 1,
         }.items():
             if not ok:
-                raise UsageError(f"training: {name} is {getattr(self, name)}, which makes no sense; see docs/presets.md")
+                raise UsageError(
+                    f"training: {name} is {getattr(self, name)}, which makes no sense; see docs/presets.md"
+                )
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Recipe:
+        """A recipe from what JSON or TOML made of one; a field it does not have is named."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        if odd := sorted(fields.keys() - known):
+            raise UsageError(f"training has no field '{odd[0]}'; it has {', '.join(sorted(known))}")
+        values: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in fields.items()}
+        return cls(**values)
 
     def rate(self, progress: float) -> float:
         """The learning rate when this share of the training is done."""
@@ -72,7 +88,9 @@ class Progress:
     loss: float
 
 
-def augmented(images: tf.Tensor, labels: tf.Tensor, recipe: Recipe, classes: int, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def augmented(
+    images: tf.Tensor, labels: tf.Tensor, recipe: Recipe, classes: int, seed: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Crops, flips and CutMix on B×H×W×3 images; labels (B) become B×classes weights."""
     size = tf.shape(images)
     batch, height, width = size[0], size[1], size[2]
@@ -105,8 +123,16 @@ def augmented(images: tf.Tensor, labels: tf.Tensor, recipe: Recipe, classes: int
 class Trainer:
     """A training in memory: the model, its momentum and its averaged weights, and how far it is."""
 
-    def __init__(self, model: keras.Model, defence: Defence, state: Mapping[str, np.ndarray], key: int | None,
-                 recipe: Recipe, data: Split, classes: int) -> None:
+    def __init__(
+        self,
+        model: keras.Model,
+        defence: Defence,
+        state: Mapping[str, np.ndarray],
+        key: int | None,
+        recipe: Recipe,
+        data: Split,
+        classes: int,
+    ) -> None:
         self.model, self.recipe, self.data, self.classes = model, recipe, data, classes
         self._transform = lambda images: defence.transform(images, key, state)
         self._state = state
@@ -138,15 +164,22 @@ class Trainer:
             rate = recipe.rate(done / (recipe.epochs * self.steps))
             average = min(recipe.average, (1 + done) / (10 + done))  # so that the first weights are soon forgotten
             images = self.data.images[chosen].astype(np.float32) / np.float32(255)
-            loss = self._step(tf.constant(images), tf.constant(self.data.labels[chosen]), tf.constant(rate, tf.float32),
-                              tf.constant(average, tf.float32), tf.constant([recipe.seed, done], tf.int32))
+            loss = self._step(
+                tf.constant(images),
+                tf.constant(self.data.labels[chosen]),
+                tf.constant(rate, tf.float32),
+                tf.constant(average, tf.float32),
+                tf.constant([recipe.seed, done], tf.int32),
+            )
             if step % 10 == 9 or step == self.steps - 1:
                 value = float(loss)
                 if not np.isfinite(value):
                     raise BenchError(f"training diverged in epoch {self.epoch + 1} (loss {value}): lower learning_rate")
                 report(Progress(self.epoch, recipe.epochs, step + 1, self.steps, value))
 
-    def _update(self, images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor, average: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    def _update(
+        self, images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor, average: tf.Tensor, seed: tf.Tensor
+    ) -> tf.Tensor:
         recipe, variables = self.recipe, self.model.trainable_variables
         images, targets = augmented(images, labels, recipe, self.classes, seed)
         losses, gradients = [], []
@@ -184,7 +217,9 @@ class Trainer:
         self.epoch = int(arrays["epoch"])
 
 
-def classify(model: keras.Model, transform: Callable[[tf.Tensor], tf.Tensor], shape: Shape) -> Callable[[np.ndarray], np.ndarray]:
+def classify(
+    model: keras.Model, transform: Callable[[tf.Tensor], tf.Tensor], shape: Shape
+) -> Callable[[np.ndarray], np.ndarray]:
     """A compiled function from images (N×H×W×3, [0,1]) to logits (N×classes); an image's logits depend on it alone."""
 
     def one(image: tf.Tensor) -> tf.Tensor:

@@ -36,9 +36,17 @@ def verify(engine: Engine, folder: Path, key: PrivateKey, say: Callable[[str], N
     findings = Findings()
     with engine.connect() as connection:
         boards = connection.execute(
-            sa.select(schema.board, schema.defence.c.name, schema.defence.c.params_json, schema.defence.c.keyed,
-                      schema.defence.c.key_id, schema.defence.c.weights_sha256)
-            .join(schema.defence, schema.board.c.defence_id == schema.defence.c.id).order_by(schema.board.c.id)).all()
+            sa.select(
+                schema.board,
+                schema.defence.c.name,
+                schema.defence.c.params_json,
+                schema.defence.c.keyed,
+                schema.defence.c.key_id,
+                schema.defence.c.weights_sha256,
+            )
+            .join(schema.defence, schema.board.c.defence_id == schema.defence.c.id)
+            .order_by(schema.board.c.id)
+        ).all()
     for board in boards:
         say(f"verifying {board.name}, {board.norm}")
         try:
@@ -56,14 +64,20 @@ def _verify_board(engine: Engine, folder: Path, key: PrivateKey, board: Any, fin
             sa.select(schema.cell, schema.attack.c.name.label("attack"), schema.source.c.name.label("source"))
             .join(schema.attack, schema.cell.c.attack_id == schema.attack.c.id)
             .join(schema.source, schema.cell.c.source_id == schema.source.c.id)
-            .where(schema.cell.c.board_id == board.id)).all()
+            .where(schema.cell.c.board_id == board.id)
+        ).all()
         for cell in cells:
             where = f"board {board.id} ({board.name}, {board.norm}), {cell.attack}@{cell.source}"
-            own = [getattr(schema.result.c, name) == getattr(cell, name) for name in ("board_id", "attack_id", "source_id")]
+            own = [
+                getattr(schema.result.c, name) == getattr(cell, name) for name in ("board_id", "attack_id", "source_id")
+            ]
             rows = {r.example_idx: r for r in connection.execute(sa.select(schema.result).where(*own))}
-            shards = connection.execute(sa.select(schema.shard).where(
-                *[getattr(schema.shard.c, n) == getattr(cell, n) for n in ("board_id", "attack_id", "source_id")],
-                schema.shard.c.status == "done")).all()
+            shards = connection.execute(
+                sa.select(schema.shard).where(
+                    *[getattr(schema.shard.c, n) == getattr(cell, n) for n in ("board_id", "attack_id", "source_id")],
+                    schema.shard.c.status == "done",
+                )
+            ).all()
             _check_totals(cell, rows, board, where, findings)
             for shard in shards:
                 _verify_shard(referee, clean, examples.labels, folder, board, cell, shard, rows, where, findings)
@@ -72,13 +86,25 @@ def _verify_board(engine: Engine, folder: Path, key: PrivateKey, board: Any, fin
 def _check_totals(cell: Any, rows: dict[int, Any], board: Any, where: str, findings: Findings) -> None:
     correct = sum(row.correct for row in rows.values())
     if (cell.n_done, cell.n_correct) != (len(rows), correct):
-        findings.problems.append(f"{where}: the cell says {cell.n_correct} of {cell.n_done} right, its rows say {correct} of {len(rows)}")
+        findings.problems.append(
+            f"{where}: the cell says {cell.n_correct} of {cell.n_done} right, its rows say {correct} of {len(rows)}"
+        )
     if (cell.status == "done") != (len(rows) == board.n_examples):
         findings.problems.append(f"{where}: status {cell.status} with {len(rows)} of {board.n_examples} rows")
 
 
-def _verify_shard(referee: Referee, clean: np.ndarray, labels: np.ndarray, folder: Path, board: Any, cell: Any, shard: Any,
-                  rows: dict[int, Any], where: str, findings: Findings) -> None:
+def _verify_shard(
+    referee: Referee,
+    clean: np.ndarray,
+    labels: np.ndarray,
+    folder: Path,
+    board: Any,
+    cell: Any,
+    shard: Any,
+    rows: dict[int, Any],
+    where: str,
+    findings: Findings,
+) -> None:
     span = slice(shard.start, shard.stop)
     try:
         if cell.attack == schema.CLEAN:
@@ -101,10 +127,14 @@ def _verify_shard(referee: Referee, clean: np.ndarray, labels: np.ndarray, folde
         seen = {"pred": int(verdict.pred[offset]), "correct": int(verdict.correct[offset]), "label": int(labels[index])}
         for name, value in seen.items():
             if getattr(row, name) != value:
-                findings.problems.append(f"{where}, example {index}: {name} is stored as {getattr(row, name)}, judged {value}")
+                findings.problems.append(
+                    f"{where}, example {index}: {name} is stored as {getattr(row, name)}, judged {value}"
+                )
         for name, value in (("margin", verdict.margin[offset]), ("distance", verdict.distance[offset])):
             if abs(getattr(row, name) - value) > MARGIN_TOLERANCE:
-                findings.problems.append(f"{where}, example {index}: {name} is stored as {getattr(row, name):.6g}, judged {value:.6g}")
+                findings.problems.append(
+                    f"{where}, example {index}: {name} is stored as {getattr(row, name):.6g}, judged {value:.6g}"
+                )
 
 
 def _referee(key: PrivateKey, board: Any) -> tuple[Referee, data.Split]:
@@ -118,6 +148,6 @@ def _referee(key: PrivateKey, board: Any) -> tuple[Referee, data.Split]:
     if examples.fingerprint != board.examples_sha256:
         raise BenchError(f"the first {board.n_examples} images of {board.dataset} are not those it was judged on")
     defence = registry.create("defences", board.name, json.loads(board.params_json))
-    fields = {name: tuple(v) if isinstance(v, list) else v for name, v in artifact.spec["recipe"].items()}
-    spec = models.ClassifierSpec(dataset, board.name, defence, None, Recipe(**fields))
+    recipe = Recipe.from_json(artifact.spec["recipe"])
+    spec = models.ClassifierSpec(dataset, board.name, defence, None, recipe)
     return Referee(defence, models.load(spec, artifact), key if board.keyed else None, dataset.shape), examples

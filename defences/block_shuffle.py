@@ -63,7 +63,9 @@ class BlockShuffle(Defence):
             raise UsageError("block-shuffle needs a key")
         block = self.settings.block
         if images.shape[1] % block or images.shape[2] % block:
-            raise UsageError(f"block-shuffle: images of {images.shape[1]}×{images.shape[2]} do not divide into blocks of {block}")
+            raise UsageError(
+                f"block-shuffle: images of {images.shape[1]}×{images.shape[2]} do not divide into blocks of {block}"
+            )
         blocks = to_blocks(images, block)
         return standardise(from_blocks(self._keyed_map(blocks, generator(key)), block))
 
@@ -88,5 +90,7 @@ class BlockShuffle(Defence):
         block = self.settings.block
         image = keras.Input(shape)
         values = keras.layers.Lambda(lambda x: to_blocks(x, block))(image)
-        mapped = keras.layers.Dense(block**2 * 3, use_bias=False, kernel_initializer="identity", name="block_map")(values)
+        mapped = keras.layers.Dense(block**2 * 3, use_bias=False, kernel_initializer="identity", name="block_map")(
+            values
+        )
         return keras.Model(image, keras.layers.Lambda(lambda x: standardise(from_blocks(x, block)))(mapped))

@@ -14,7 +14,7 @@ from defences.colour import standardise
 
 @dataclasses.dataclass(frozen=True)
 class PcaFullSettings:
-    components: int = 512
+    components: int = 800
 
     def __post_init__(self) -> None:
         if self.components < 1:
@@ -23,7 +23,7 @@ class PcaFullSettings:
 
 @dataclasses.dataclass(frozen=True)
 class PcaBlockSettings:
-    components: int = 32
+    components: int = 64
     block: int = 8
 
     def __post_init__(self) -> None:
@@ -81,5 +81,7 @@ class PcaBlock(Defence):
     def transform(self, images: tf.Tensor, key: int | None, state: Mapping[str, np.ndarray]) -> tf.Tensor:
         block = self.settings.block
         if images.shape[1] % block or images.shape[2] % block:
-            raise UsageError(f"pca-block: images of {images.shape[1]}×{images.shape[2]} do not divide into blocks of {block}")
+            raise UsageError(
+                f"pca-block: images of {images.shape[1]}×{images.shape[2]} do not divide into blocks of {block}"
+            )
         return standardise(tf.nn.depth_to_space(project(tf.nn.space_to_depth(images, block), state), block))

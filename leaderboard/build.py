@@ -27,14 +27,26 @@ def build(engine: Engine, folder: Path) -> Path:
     for path in (HERE / "static").iterdir():
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, folder / path.name)
-    page = _environment().get_template("index.html").render(groups=_groups(boards), boards=boards)
+    page = (
+        _environment()
+        .get_template("index.html")
+        .render(
+            groups=_groups(boards),
+            boards=boards,
+            by_source={board.id: queries.best_by_source(engine, board) for board in boards},
+        )
+    )
     return _write(folder / "index.html", page)
 
 
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, trim_blocks=True, lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined)
+        loader=jinja2.FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
     environment.filters |= {"share": share, "interval": interval, "epsilon": epsilon, "settings": settings}
     environment.globals |= {"norm_names": NORM_NAMES, "matrix": matrix}
     return environment
@@ -83,5 +95,3 @@ def _write(path: Path, text: str) -> Path:
     with written_whole(path) as stream:
         stream.write(text.encode())
     return path
-
-

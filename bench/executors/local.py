@@ -17,7 +17,9 @@ AHEAD = 2
 class Outcome:
     """What became of a task: the attack's result, or why there is none."""
 
-    def __init__(self, index: int, attacked: Attacked | None, seconds: float, error: str | None, detail: str = "") -> None:
+    def __init__(
+        self, index: int, attacked: Attacked | None, seconds: float, error: str | None, detail: str = ""
+    ) -> None:
         self.index, self.attacked, self.seconds, self.error, self.detail = index, attacked, seconds, error, detail
 
 
@@ -50,7 +52,9 @@ class LocalExecutor:
                 code = self._reap()
                 deaths += 1
                 if deaths >= MAX_DEATHS:
-                    yield Outcome(at, None, 0.0, f"the attack's process died {deaths} times (exit code {code}): out of memory?")
+                    yield Outcome(
+                        at, None, 0.0, f"the attack's process died {deaths} times (exit code {code}): out of memory?"
+                    )
                     at, deaths = at + 1, 0
                 else:
                     self._say(f"the attack's process died (exit code {code}); trying that shard once more")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import queue
 import signal
 import threading
 import time
@@ -12,8 +13,6 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from bench import registry
 from bench.api import Attacked, Batch, BenchError, Engine, Knowledge, Source, Strategy, TrainedClassifier, Workshop
@@ -46,7 +45,8 @@ class Task:
     batch: Batch
 
 
-# Messages to the driver: ("progress", share of the task done), ("say", text), ("done", Attacked, seconds), ("failed", text, traceback)
+# Messages to the driver: ("progress", work done since the last one), ("say", text), ("done", Attacked, seconds),
+# ("failed", text, traceback).
 
 
 def serve(pipe: Connection) -> None:
@@ -57,11 +57,9 @@ def serve(pipe: Connection) -> None:
 
     devices.configure()
     attacker = Attacker(lambda text: pipe.send(("say", text)))
-    while True:
-        try:
-            task = pipe.recv()
-        except EOFError:
-            return
+    tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(pipe, tasks), daemon=True).start()
+    while (task := tasks.get()) is not None:
         began = time.monotonic()
         try:
             attacked = attacker.run(task, _reporter(pipe))
@@ -72,6 +70,15 @@ def serve(pipe: Connection) -> None:
             pipe.send(("failed", str(error), ""))
         except Exception as error:
             pipe.send(("failed", f"{type(error).__name__}: {error}".strip(), traceback.format_exc()))
+
+
+def _receive(pipe: Connection, tasks: queue.SimpleQueue[Task | None]) -> None:
+    """Takes tasks off the pipe as they come: if both ends waited to send, neither would ever read."""
+    try:
+        while True:
+            tasks.put(pipe.recv())
+    except (EOFError, OSError):
+        tasks.put(None)
 
 
 def _die_with_parent() -> None:
@@ -111,7 +118,9 @@ class Attacker:
             self._engines[key] = registry.create("attacks", task.engine, task.engine_settings)
         engine = self._engines[key]
         if engine.needs_gradient and not source.has_gradient:
-            raise BenchError(f"{task.engine} needs gradients, and {task.source} gives none: only black-box engines run on it")
+            raise BenchError(
+                f"{task.engine} needs gradients, and {task.source} gives none: only black-box engines run on it"
+            )
         return engine.run(source, task.batch, report)
 
     def _source(self, task: Task) -> Source:
@@ -134,7 +143,9 @@ class Attacker:
             model = wide_resnet(defence.output_shape(shape), classes, setup.depth, setup.width)
             state = artifacts.put_into(model, artifacts.read_arrays(setup.weights), setup.weights)
             workshop = HarnessWorkshop(setup, dataset, self._say)
-            self._knowledge[setup.weights] = Knowledge(defence, setup.defence_name, state, model, shape, classes, workshop)
+            self._knowledge[setup.weights] = Knowledge(
+                defence, setup.defence_name, state, model, shape, classes, workshop
+            )
         return self._knowledge[setup.weights]
 
 
@@ -148,9 +159,9 @@ class HarnessWorkshop(Workshop):
         from bench import models
 
         plugin = registry.create("defences", defence, settings)
-        spec = models.spec_for(self._setup.spec, self._dataset, defence, plugin, None if key is None else f"attacker:{key}")
+        spec = models.spec_for(
+            self._setup.spec, self._dataset, defence, plugin, None if key is None else f"attacker:{key}"
+        )
         artifact = models.obtain(spec, key, self._setup.may_train, self._say)
         trained = models.load(spec, artifact)
         return TrainedClassifier(plugin, trained.state, trained.model, spec.fingerprint)
-
-

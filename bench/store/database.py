@@ -33,7 +33,9 @@ def open_database(text: str, *, create: bool, upgrade: bool = False) -> Engine:
     if url.get_backend_name() == "sqlite":
         _check_sqlite_file(Path(url.database or ""), text, create)
     try:
-        engine = sa.create_engine(url, connect_args={"timeout": BUSY_SECONDS} if url.get_backend_name() == "sqlite" else {})
+        engine = sa.create_engine(
+            url, connect_args={"timeout": BUSY_SECONDS} if url.get_backend_name() == "sqlite" else {}
+        )
     except (ImportError, sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as error:
         raise UsageError(f"--db {text}: {error}") from error
     if engine.dialect.name == "sqlite":
@@ -58,7 +60,9 @@ def explained(text: str) -> Iterator[None]:
             "full": "no room left on its disk: free some space, then run the same command again",
             "unable to open": "check that its folder exists and can be written",
         }
-        hint = next((advice for words, advice in hints.items() if words in reason), "check that it is up, then run again")
+        hint = next(
+            (advice for words, advice in hints.items() if words in reason), "check that it is up, then run again"
+        )
         raise BenchError(f"database {text}: {reason}; {hint}") from error
 
 
@@ -86,12 +90,13 @@ def _set_up_sqlite(engine: Engine) -> None:
     @event.listens_for(engine, "connect")
     def _on_connect(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None  # SQLAlchemy begins transactions below; the driver must not
-        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "cache_size=-65536"):
-            with contextlib.suppress(sqlite3.OperationalError) if pragma[0] == "j" else contextlib.nullcontext():
-                connection.execute(f"PRAGMA {pragma}").close()
+        for pragma in ("synchronous=NORMAL", "foreign_keys=ON", "cache_size=-65536"):
+            connection.execute(f"PRAGMA {pragma}").close()
 
     @event.listens_for(engine, "begin")
     def _on_begin(connection: Connection) -> None:
+        if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
+            return
         write = connection.get_execution_options().get("bench_write")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
@@ -106,7 +111,9 @@ def _check_schema(engine: Engine, text: str, create: bool, upgrade: bool) -> Non
     if version == HEAD:
         return
     if version is None and tables:
-        raise UsageError(f"database {text} holds other tables ({', '.join(sorted(tables)[:3])}): it is not one of bench's")
+        raise UsageError(
+            f"database {text} holds other tables ({', '.join(sorted(tables)[:3])}): it is not one of bench's"
+        )
     if version is not None and version > HEAD:
         raise BenchError(f"database {text} has schema {version}, newer than this bench knows ({HEAD}): update bench")
     if version is not None and not upgrade:
@@ -123,6 +130,9 @@ def migrate(engine: Engine) -> None:
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    if engine.dialect.name == "sqlite":  # kept in the file; set here, so that a file that is not ours is never touched
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
     with writing(engine) as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "head")

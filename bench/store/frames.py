@@ -24,27 +24,80 @@ def boards_frame(boards: Iterable[Board]) -> pd.DataFrame:
 
 def cells_frame(boards: Iterable[Board]) -> pd.DataFrame:
     """One row a cell, the unperturbed images first."""
-    rows = [_cell_row(board, cell) for board in boards for cell in ((board.clean,) if board.clean else ()) + board.cells]
+    rows = [
+        _cell_row(board, cell) for board in boards for cell in ((board.clean,) if board.clean else ()) + board.cells
+    ]
     return pd.DataFrame(rows, columns=list(_CELL_COLUMNS))
 
 
-_BOARD_COLUMNS = ("board", "defence", "settings", "keyed", "key_id", "dataset", "norm", "epsilon", "examples", "clean",
-                  "best_known", "best_known_low", "best_known_high", "best_adversary", "cells", "left_out", "partial", "preset", "updated")
-_CELL_COLUMNS = ("board", "defence", "norm", "epsilon", "attack", "attack_settings", "source", "strategy", "inside_threat_model",
-                 "status", "examples", "of", "correct", "accuracy", "low", "high", "gradients", "queries", "seconds", "flags", "error")
+_BOARD_COLUMNS = (
+    "board",
+    "defence",
+    "settings",
+    "keyed",
+    "key_id",
+    "dataset",
+    "norm",
+    "epsilon",
+    "examples",
+    "clean",
+    "best_known",
+    "best_known_low",
+    "best_known_high",
+    "best_adversary",
+    "cells",
+    "left_out",
+    "partial",
+    "preset",
+    "updated",
+)
+_CELL_COLUMNS = (
+    "board",
+    "defence",
+    "norm",
+    "epsilon",
+    "attack",
+    "attack_settings",
+    "source",
+    "strategy",
+    "inside_threat_model",
+    "status",
+    "examples",
+    "of",
+    "correct",
+    "accuracy",
+    "low",
+    "high",
+    "gradients",
+    "queries",
+    "seconds",
+    "flags",
+    "error",
+)
 
 
 def _board_row(board: Board) -> dict[str, Any]:
     known = board.best_known
     low, high = wilson(known, board.n_examples) if known is not None else (None, None)
     return {
-        "board": board.id, "defence": board.defence, "settings": board.defence_settings, "keyed": board.keyed,
-        "key_id": board.key_id, "dataset": board.dataset, "norm": board.norm, "epsilon": board.epsilon,
-        "examples": board.n_examples, "clean": percent(board.clean.accuracy if board.clean else None),
+        "board": board.id,
+        "defence": board.defence,
+        "settings": board.defence_settings,
+        "keyed": board.keyed,
+        "key_id": board.key_id,
+        "dataset": board.dataset,
+        "norm": board.norm,
+        "epsilon": board.epsilon,
+        "examples": board.n_examples,
+        "clean": percent(board.clean.accuracy if board.clean else None),
         "best_known": percent(known / board.n_examples if known is not None else None),
-        "best_known_low": percent(low), "best_known_high": percent(high),
+        "best_known_low": percent(low),
+        "best_known_high": percent(high),
         "best_adversary": {name: percent(count / board.n_examples) for name, count in board.best_adversary.items()},
-        "cells": len(board.counted), "left_out": len(board.left_out), "partial": board.partial, "preset": board.preset,
+        "cells": len(board.counted),
+        "left_out": len(board.left_out),
+        "partial": board.partial,
+        "preset": board.preset,
         "updated": board.updated,
     }
 
@@ -52,12 +105,27 @@ def _board_row(board: Board) -> dict[str, Any]:
 def _cell_row(board: Board, cell: Cell) -> dict[str, Any]:
     low, high = wilson(cell.n_correct, cell.n_done) if cell.n_done else (None, None)
     return {
-        "board": board.id, "defence": board.defence, "norm": board.norm, "epsilon": board.epsilon, "attack": cell.attack,
-        "attack_settings": cell.attack_settings, "source": cell.source, "strategy": cell.strategy,
-        "inside_threat_model": cell.inside_threat_model, "status": cell.status, "examples": cell.n_done,
-        "of": board.n_examples, "correct": cell.n_correct, "accuracy": percent(cell.accuracy), "low": percent(low),
-        "high": percent(high), "gradients": cell.gradients, "queries": cell.queries, "seconds": round(cell.seconds, 3),
-        "flags": cell.flags, "error": cell.error,
+        "board": board.id,
+        "defence": board.defence,
+        "norm": board.norm,
+        "epsilon": board.epsilon,
+        "attack": cell.attack,
+        "attack_settings": cell.attack_settings,
+        "source": cell.source,
+        "strategy": cell.strategy,
+        "inside_threat_model": cell.inside_threat_model,
+        "status": cell.status,
+        "examples": cell.n_done,
+        "of": board.n_examples,
+        "correct": cell.n_correct,
+        "accuracy": percent(cell.accuracy),
+        "low": percent(low),
+        "high": percent(high),
+        "gradients": cell.gradients,
+        "queries": cell.queries,
+        "seconds": round(cell.seconds, 3),
+        "flags": cell.flags,
+        "error": cell.error,
     }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
+from bench.api import BenchError
 from bench.store import schema
 from bench.store.schema import CLEAN
 
@@ -65,7 +66,6 @@ class Board:
     cells: tuple[Cell, ...]
     best_known: int | None
     best_adversary: dict[str, int]
-    best_by_source: dict[str, int]
 
     @property
     def counted(self) -> tuple[Cell, ...]:
@@ -86,9 +86,15 @@ def boards(engine: Engine) -> list[Board]:
     """Every board, by norm and then by Best Known, the most robust first; those without a number last."""
     with engine.connect() as connection:
         rows = connection.execute(
-            sa.select(schema.board, schema.defence.c.name, schema.defence.c.params_json, schema.defence.c.keyed,
-                      schema.defence.c.key_id, schema.defence.c.description, schema.defence.c.weights_sha256)
-            .join(schema.defence, schema.board.c.defence_id == schema.defence.c.id)
+            sa.select(
+                schema.board,
+                schema.defence.c.name,
+                schema.defence.c.params_json,
+                schema.defence.c.keyed,
+                schema.defence.c.key_id,
+                schema.defence.c.description,
+                schema.defence.c.weights_sha256,
+            ).join(schema.defence, schema.board.c.defence_id == schema.defence.c.id)
         ).all()
         found = [_board(connection, row) for row in rows]
     return sorted(found, key=lambda b: (b.norm != "linf", b.norm, b.epsilon, -_share(b), b.defence, b.id))
@@ -108,21 +114,37 @@ def _board(connection: Connection, row: Any) -> Board:
     attacks = tuple(cell for cell in cells if cell.attack != CLEAN)
     counted = [cell for cell in attacks if _counts(cell)]
     clean_done = clean is not None and clean.status == "done"
-    best_known, best_adversary, best_by_source = None, {}, {}
+    best_known, best_adversary = None, {}
     if clean is not None and clean_done and counted:
         best_known, by_attack = _best(connection, row.id, [clean, *counted], cells)
         names = {cell.attack_id: cell.attack for cell in counted}
         best_adversary = _named({i: n for i, n in by_attack.items() if i in names}, names)
-        best_by_source = _best_by_source(connection, row.id, clean, counted)
     latest = connection.execute(
-        sa.select(schema.run.c.preset).join(schema.cell, schema.cell.c.run_id == schema.run.c.id)
-        .where(schema.cell.c.board_id == row.id).order_by(schema.run.c.id.desc()).limit(1)).scalar()
+        sa.select(schema.run.c.preset)
+        .join(schema.cell, schema.cell.c.run_id == schema.run.c.id)
+        .where(schema.cell.c.board_id == row.id)
+        .order_by(schema.run.c.id.desc())
+        .limit(1)
+    ).scalar()
     return Board(
-        id=row.id, defence=row.name, defence_settings=json.loads(row.params_json), description=row.description,
-        keyed=row.keyed, key_id=row.key_id, weights_sha256=row.weights_sha256, dataset=row.dataset, norm=row.norm,
-        epsilon=row.epsilon, n_examples=row.n_examples, preset=latest or "", clean=clean if clean_done else None,
-        updated=max((cell.updated for cell in cells), default=""), cells=attacks, best_known=best_known,
-        best_adversary=best_adversary, best_by_source=best_by_source)
+        id=row.id,
+        defence=row.name,
+        defence_settings=json.loads(row.params_json),
+        description=row.description,
+        keyed=row.keyed,
+        key_id=row.key_id,
+        weights_sha256=row.weights_sha256,
+        dataset=row.dataset,
+        norm=row.norm,
+        epsilon=row.epsilon,
+        n_examples=row.n_examples,
+        preset=latest or "",
+        clean=clean if clean_done else None,
+        updated=max((cell.updated for cell in cells), default=""),
+        cells=attacks,
+        best_known=best_known,
+        best_adversary=best_adversary,
+    )
 
 
 def _named(counts: dict[int, int], names: dict[int, str]) -> dict[str, int]:
@@ -138,51 +160,86 @@ def _named(counts: dict[int, int], names: dict[int, str]) -> dict[str, int]:
 
 def _cells(connection: Connection, board_id: int) -> list[Cell]:
     query = (
-        sa.select(schema.cell, schema.attack.c.name.label("attack"), schema.attack.c.params_json,
-                  schema.source.c.name.label("source"))
+        sa.select(
+            schema.cell,
+            schema.attack.c.name.label("attack"),
+            schema.attack.c.params_json,
+            schema.source.c.name.label("source"),
+        )
         .join(schema.attack, schema.cell.c.attack_id == schema.attack.c.id)
         .join(schema.source, schema.cell.c.source_id == schema.source.c.id)
         .where(schema.cell.c.board_id == board_id)
         .order_by(schema.attack.c.name, schema.source.c.name, schema.attack.c.id, schema.source.c.id)
     )
     return [
-        Cell(row.attack_id, row.source_id, row.attack, json.loads(row.params_json), row.source, row.strategy,
-             row.inside_threat_model, row.status, row.n_done, row.n_correct, row.gradients, row.queries, row.seconds,
-             json.loads(row.flags_json), row.error, row.updated)
+        Cell(
+            row.attack_id,
+            row.source_id,
+            row.attack,
+            json.loads(row.params_json),
+            row.source,
+            row.strategy,
+            row.inside_threat_model,
+            row.status,
+            row.n_done,
+            row.n_correct,
+            row.gradients,
+            row.queries,
+            row.seconds,
+            json.loads(row.flags_json),
+            row.error,
+            row.updated,
+        )
         for row in connection.execute(query)
     ]
 
 
-def _best(connection: Connection, board_id: int, counted: Sequence[Cell], cells: Sequence[Cell]) -> tuple[int, dict[int, int]]:
-    """Best Known, and Best Adversary by attack id: one pass over the board in the order of the primary key."""
-    chosen = _where(board_id, counted, cells)
-    result = schema.result.c
-    per_attack = (
-        sa.select(result.example_idx, result.attack_id, sa.func.min(result.correct).label("ok"))
-        .where(*chosen).group_by(result.example_idx, result.attack_id).cte("per_attack")
+def _best(
+    connection: Connection, board_id: int, counted: Sequence[Cell], cells: Sequence[Cell]
+) -> tuple[int, dict[int, int]]:
+    """Best Known, and Best Adversary by attack id: one pass over the board in the order of the primary key.
+
+    Which attacks an example withstands, over all their sources, becomes the bits of one number; examples are then
+    counted by that number, so that only a few rows leave the database.
+    """
+    result, attacks = schema.result.c, sorted({cell.attack_id for cell in counted})
+    if len(attacks) > 60:
+        raise BenchError(f"board {board_id} has {len(attacks)} attacks; more than 60 on one board are not supported")
+    bit = sa.case({identity: 1 << place for place, identity in enumerate(attacks)}, value=result.attack_id)
+    withstood = (
+        sa.select(result.example_idx, (bit * sa.func.min(result.correct)).label("bit"))
+        .where(*_where(board_id, counted, cells))
+        .group_by(result.example_idx, result.attack_id)
+        .subquery()
     )
-    per_example = sa.select(sa.func.min(per_attack.c.ok).label("ok")).group_by(per_attack.c.example_idx).subquery()
-    by_attack = connection.execute(sa.select(per_attack.c.attack_id, sa.func.sum(per_attack.c.ok)).group_by(per_attack.c.attack_id))
-    counts = {identity: int(number) for identity, number in by_attack}
-    return int(connection.execute(sa.select(sa.func.sum(per_example.c.ok))).scalar() or 0), counts
+    by_example = sa.select(sa.func.sum(withstood.c.bit).label("bits")).group_by(withstood.c.example_idx).subquery()
+    counts = connection.execute(sa.select(by_example.c.bits, sa.func.count()).group_by(by_example.c.bits)).all()
+    by_attack = {
+        identity: sum(count for bits, count in counts if int(bits) >> place & 1)
+        for place, identity in enumerate(attacks)
+    }
+    everything = (1 << len(attacks)) - 1
+    return sum(count for bits, count in counts if int(bits) == everything), by_attack
 
 
-def _best_by_source(connection: Connection, board_id: int, clean: Cell, counted: Sequence[Cell]) -> dict[str, int]:
+def best_by_source(engine: Engine, board: Board) -> dict[str, int]:
     """Best Known against each source alone, over all its attacks."""
-    result, best = schema.result.c, {}
-    sources = {cell.source_id: cell.source for cell in counted}
-    if len(sources) == 1:
+    if board.clean is None or not board.counted:
         return {}
-    for identity, name in sources.items():
-        own = [cell for cell in counted if cell.source_id == identity]
-        rows = (
-            sa.select(sa.func.min(result.correct).label("ok"))
-            .where(result.board_id == board_id, result.attack_id.in_([clean.attack_id, *{c.attack_id for c in own}]),
-                   result.source_id.in_([clean.source_id, identity]))
-            .group_by(result.example_idx).subquery()
-        )
-        best[name] = int(connection.execute(sa.select(sa.func.sum(rows.c.ok))).scalar() or 0)
-    return best
+    result, counted = schema.result.c, [board.clean, *board.counted]
+    per_source = (
+        sa.select(result.example_idx, result.source_id, sa.func.min(result.correct).label("ok"))
+        .where(*_where(board.id, counted, [board.clean, *board.cells]))
+        .group_by(result.example_idx, result.source_id)
+    )
+    names = {cell.source_id: cell.source for cell in board.counted}
+    with engine.connect() as connection:
+        rows = connection.execute(per_source).all()
+    right_at_first = {example for example, source, ok in rows if source == board.clean.source_id and ok}
+    return {
+        name: sum(1 for example, source, ok in rows if source == identity and ok and example in right_at_first)
+        for identity, name in names.items()
+    }
 
 
 def _where(board_id: int, counted: Sequence[Cell], cells: Sequence[Cell]) -> list[sa.ColumnElement[bool]]:
@@ -191,6 +248,14 @@ def _where(board_id: int, counted: Sequence[Cell], cells: Sequence[Cell]) -> lis
     chosen = [result.board_id == board_id]
     left_out = [cell for cell in cells if cell not in counted]
     if left_out:
-        chosen.append(sa.not_(sa.or_(*(
-            sa.and_(result.attack_id == cell.attack_id, result.source_id == cell.source_id) for cell in left_out))))
+        chosen.append(
+            sa.not_(
+                sa.or_(
+                    *(
+                        sa.and_(result.attack_id == cell.attack_id, result.source_id == cell.source_id)
+                        for cell in left_out
+                    )
+                )
+            )
+        )
     return chosen

@@ -26,15 +26,20 @@ from sqlalchemy import (
 CLEAN = "clean"
 
 metadata = MetaData(
-    naming_convention={"pk": "pk_%(table_name)s", "uq": "uq_%(table_name)s_%(column_0_name)s",
-                       "fk": "fk_%(table_name)s_%(column_0_name)s", "ix": "ix_%(table_name)s_%(column_0_name)s"}
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+    }
 )
 
 
 def _thing(name: str, *columns: Column) -> Table:
     """Something with settings, known by its fingerprint."""
     return Table(
-        name, metadata,
+        name,
+        metadata,
         Column("id", Integer, primary_key=True),
         Column("name", String(200), nullable=False),
         Column("version", String(50), nullable=False),
@@ -45,7 +50,8 @@ def _thing(name: str, *columns: Column) -> Table:
 
 
 run = Table(
-    "run", metadata,
+    "run",
+    metadata,
     Column("id", Integer, primary_key=True),
     Column("started", String(32), nullable=False),
     Column("finished", String(32)),
@@ -66,7 +72,8 @@ defence = _thing(
 attack = _thing("attack")
 source = _thing("source")
 board = Table(
-    "board", metadata,
+    "board",
+    metadata,
     Column("id", Integer, primary_key=True),
     Column("defence_id", Integer, ForeignKey("defence.id"), nullable=False),
     Column("dataset", String(200), nullable=False),
@@ -87,7 +94,8 @@ def _cell_key() -> list[Column]:
 
 
 cell = Table(
-    "cell", metadata,
+    "cell",
+    metadata,
     *_cell_key(),
     Column("run_id", Integer, ForeignKey("run.id"), nullable=False),
     Column("strategy", String(50), nullable=False),
@@ -105,7 +113,8 @@ cell = Table(
     PrimaryKeyConstraint("board_id", "attack_id", "source_id"),
 )
 shard = Table(
-    "shard", metadata,
+    "shard",
+    metadata,
     Column("board_id", Integer, nullable=False),
     Column("attack_id", Integer, nullable=False),
     Column("source_id", Integer, nullable=False),
@@ -122,7 +131,8 @@ shard = Table(
     ForeignKeyConstraint(["board_id", "attack_id", "source_id"], ["cell.board_id", "cell.attack_id", "cell.source_id"]),
 )
 result = Table(
-    "result", metadata,
+    "result",
+    metadata,
     # The order of this key is what makes Best Known one pass over the table without a sort (docs/performance.md).
     Column("board_id", Integer, ForeignKey("board.id"), nullable=False),
     Column("example_idx", Integer, nullable=False),

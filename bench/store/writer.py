@@ -38,7 +38,7 @@ class ShardResult:
 
 def start_run(engine: Engine, values: Mapping[str, Any]) -> int:
     with writing(engine) as connection:
-        return int(connection.execute(sa.insert(schema.run).values(started=now(), **values)).inserted_primary_key[0])
+        return _new_id(connection, sa.insert(schema.run).values(started=now(), **values))
 
 
 def finish_run(engine: Engine, run_id: int) -> None:
@@ -52,7 +52,7 @@ def ensure(engine: Engine, table: sa.Table, values: Mapping[str, Any]) -> int:
         wanted = table.c.fingerprint == values["fingerprint"]
         found = connection.execute(sa.select(table.c.id).where(wanted)).scalar()
         if found is None:
-            found = connection.execute(sa.insert(table).values(**values)).inserted_primary_key[0]
+            found = _new_id(connection, sa.insert(table).values(**values))
         return int(found)
 
 
@@ -61,9 +61,21 @@ def ensure_cell(engine: Engine, key: CellKey, values: Mapping[str, Any]) -> None
     with writing(engine) as connection:
         found = connection.execute(sa.select(schema.cell.c.status).where(_is(schema.cell, key))).scalar()
         if found is None:
-            connection.execute(sa.insert(schema.cell).values(
-                **_ids(key), **values, status="running", n_done=0, n_correct=0, gradients=0, queries=0, seconds=0.0,
-                flags_json="{}", parts_json="[]", updated=now()))
+            connection.execute(
+                sa.insert(schema.cell).values(
+                    **_ids(key),
+                    **values,
+                    status="running",
+                    n_done=0,
+                    n_correct=0,
+                    gradients=0,
+                    queries=0,
+                    seconds=0.0,
+                    flags_json="{}",
+                    parts_json="[]",
+                    updated=now(),
+                )
+            )
         elif found == "failed":
             connection.execute(sa.update(schema.cell).where(_is(schema.cell, key)).values(status="running", error=None))
 
@@ -73,27 +85,45 @@ def record_shard(engine: Engine, key: CellKey, shard: ShardResult, n_examples: i
     with writing(engine) as connection:
         if _already_done(connection, key, shard.start, shard.stop):
             return
-        connection.execute(sa.delete(schema.shard).where(
-            _is(schema.shard, key), schema.shard.c.start == shard.start, schema.shard.c.stop == shard.stop))
-        connection.execute(sa.insert(schema.shard).values(
-            **_ids(key), start=shard.start, stop=shard.stop, status="done", attempt=1, worker=shard.worker,
-            seconds=shard.seconds, images_file=shard.images_file, images_sha256=shard.images_sha256))
+        connection.execute(
+            sa.delete(schema.shard).where(
+                _is(schema.shard, key), schema.shard.c.start == shard.start, schema.shard.c.stop == shard.stop
+            )
+        )
+        connection.execute(
+            sa.insert(schema.shard).values(
+                **_ids(key),
+                start=shard.start,
+                stop=shard.stop,
+                status="done",
+                attempt=1,
+                worker=shard.worker,
+                seconds=shard.seconds,
+                images_file=shard.images_file,
+                images_sha256=shard.images_sha256,
+            )
+        )
         connection.execute(sa.insert(schema.result), [{**_ids(key), **row} for row in shard.rows])
         row = connection.execute(sa.select(schema.cell).where(_is(schema.cell, key))).one()
         flags = json.loads(row.flags_json)
         for name, count in shard.flags.items():
             flags[name] = flags.get(name, 0) + int(count)
         done = row.n_done + len(shard.rows)
-        connection.execute(sa.update(schema.cell).where(_is(schema.cell, key)).values(
-            n_done=done,
-            n_correct=row.n_correct + sum(r["correct"] for r in shard.rows),
-            gradients=row.gradients + sum(r["gradients"] for r in shard.rows),
-            queries=row.queries + sum(r["queries"] for r in shard.rows),
-            seconds=row.seconds + shard.seconds,
-            flags_json=json.dumps(flags, sort_keys=True),
-            parts_json=json.dumps(list(shard.parts)),
-            status="done" if done == n_examples else row.status,
-            updated=now()))
+        connection.execute(
+            sa.update(schema.cell)
+            .where(_is(schema.cell, key))
+            .values(
+                n_done=done,
+                n_correct=row.n_correct + sum(r["correct"] for r in shard.rows),
+                gradients=row.gradients + sum(r["gradients"] for r in shard.rows),
+                queries=row.queries + sum(r["queries"] for r in shard.rows),
+                seconds=row.seconds + shard.seconds,
+                flags_json=json.dumps(flags, sort_keys=True),
+                parts_json=json.dumps(list(shard.parts)),
+                status="done" if done == n_examples else row.status,
+                updated=now(),
+            )
+        )
 
 
 def fail_shard(engine: Engine, key: CellKey, start: int, stop: int, worker: str, error: str) -> None:
@@ -102,23 +132,50 @@ def fail_shard(engine: Engine, key: CellKey, start: int, stop: int, worker: str,
         wanted = sa.and_(_is(schema.shard, key), schema.shard.c.start == start, schema.shard.c.stop == stop)
         attempt = connection.execute(sa.select(schema.shard.c.attempt).where(wanted)).scalar() or 0
         connection.execute(sa.delete(schema.shard).where(wanted))
-        connection.execute(sa.insert(schema.shard).values(
-            **_ids(key), start=start, stop=stop, status="failed", attempt=attempt + 1, worker=worker, seconds=0.0, error=error))
-        connection.execute(sa.update(schema.cell).where(_is(schema.cell, key)).values(
-            status="failed", error=error, updated=now()))
+        connection.execute(
+            sa.insert(schema.shard).values(
+                **_ids(key),
+                start=start,
+                stop=stop,
+                status="failed",
+                attempt=attempt + 1,
+                worker=worker,
+                seconds=0.0,
+                error=error,
+            )
+        )
+        connection.execute(
+            sa.update(schema.cell).where(_is(schema.cell, key)).values(status="failed", error=error, updated=now())
+        )
 
 
 def done_ranges(engine: Engine, key: CellKey) -> list[tuple[int, int]]:
     """The example ranges of the cell's finished shards, in order."""
     with engine.connect() as connection:
-        query = sa.select(schema.shard.c.start, schema.shard.c.stop).where(_is(schema.shard, key), schema.shard.c.status == "done")
+        query = sa.select(schema.shard.c.start, schema.shard.c.stop).where(
+            _is(schema.shard, key), schema.shard.c.status == "done"
+        )
         return sorted((row.start, row.stop) for row in connection.execute(query))
+
+
+def _new_id(connection: Connection, insert: sa.Insert) -> int:
+    key = connection.execute(insert).inserted_primary_key
+    assert key is not None
+    return int(key[0])
 
 
 def _already_done(connection: Connection, key: CellKey, start: int, stop: int) -> bool:
     """Whether any of these examples is stored already, by another driver on the same database."""
-    overlap = sa.select(sa.func.count()).select_from(schema.shard).where(
-        _is(schema.shard, key), schema.shard.c.status == "done", schema.shard.c.start < stop, schema.shard.c.stop > start)
+    overlap = (
+        sa.select(sa.func.count())
+        .select_from(schema.shard)
+        .where(
+            _is(schema.shard, key),
+            schema.shard.c.status == "done",
+            schema.shard.c.start < stop,
+            schema.shard.c.stop > start,
+        )
+    )
     return bool(connection.execute(overlap).scalar())
 
 

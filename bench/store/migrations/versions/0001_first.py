@@ -7,7 +7,7 @@ revision = "0001"
 down_revision = None
 
 
-def _thing(name, *columns):
+def _thing(name: str, *columns: sa.Column) -> None:
     op.create_table(
         name,
         sa.Column("id", sa.Integer, primary_key=True),
@@ -19,14 +19,14 @@ def _thing(name, *columns):
     )
 
 
-def _cell_key(foreign):
+def _cell_key(foreign: bool) -> list[sa.Column]:
     return [
         sa.Column(f"{name}_id", sa.Integer, *([sa.ForeignKey(f"{name}.id")] if foreign else []), nullable=False)
         for name in ("board", "attack", "source")
     ]
 
 
-def upgrade():
+def upgrade() -> None:
     op.create_table(
         "run",
         sa.Column("id", sa.Integer, primary_key=True),

@@ -1,0 +1,132 @@
+"""All Best Known and Best Adversary numbers from 10 million synthetic rows: how long it takes, and that they are right.
+
+python benchmarks/store.py [--boards 10] [--examples 10000] [--attacks 4] [--sources 25] [--db FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import sqlalchemy as sa
+
+from bench.store import queries, schema
+from bench.store.database import open_database, writing
+
+
+def fill(engine: sa.Engine, boards: int, examples: int, attacks: int, sources: int) -> dict[int, int]:
+    """Writes the rows; returns Best Known of every board, computed from the arrays that were written."""
+    random, expected = np.random.default_rng(0), {}
+    insert = f"INSERT INTO result VALUES ({','.join('?' * 16)})"
+    with writing(engine) as connection:
+        connection.execute(
+            sa.insert(schema.run).values(
+                id=1, started="2020", command="", preset="synthetic", spec_json="{}", versions_json="{}", device=""
+            )
+        )
+        thing = {"version": "1", "params_json": "{}"}
+        for identity, name in enumerate(["clean", *(f"a{i}" for i in range(attacks))], 1):
+            connection.execute(sa.insert(schema.attack).values(id=identity, name=name, fingerprint=name, **thing))
+        for identity, name in enumerate(["clean", *(f"s{i}" for i in range(sources))], 1):
+            connection.execute(sa.insert(schema.source).values(id=identity, name=name, fingerprint=name, **thing))
+        cells = [(1, 1)] + [(a, s) for a in range(2, attacks + 2) for s in range(2, sources + 2)]
+        for board in range(1, boards + 1):
+            connection.execute(
+                sa.insert(schema.defence).values(
+                    id=board,
+                    name=f"d{board}",
+                    fingerprint=f"d{board}",
+                    keyed=True,
+                    key_id="x",
+                    weights_sha256="",
+                    description="",
+                    **thing,
+                )
+            )
+            connection.execute(
+                sa.insert(schema.board).values(
+                    id=board,
+                    defence_id=board,
+                    dataset="synthetic",
+                    examples_sha256="",
+                    norm="linf",
+                    epsilon=8 / 255,
+                    n_examples=examples,
+                    fingerprint=f"b{board}",
+                )
+            )
+            correct = random.random((examples, len(cells))) < random.uniform(0.97, 1.0)
+            expected[board] = int(correct.all(axis=1).sum())
+            for column, (attack, source) in enumerate(cells):
+                connection.execute(
+                    sa.insert(schema.cell).values(
+                        board_id=board,
+                        attack_id=attack,
+                        source_id=source,
+                        run_id=1,
+                        strategy="x",
+                        inside_threat_model=True,
+                        status="done",
+                        n_done=examples,
+                        n_correct=int(correct[:, column].sum()),
+                        gradients=0,
+                        queries=0,
+                        seconds=0,
+                        flags_json="{}",
+                        parts_json="[]",
+                        updated="2020",
+                    )
+                )
+            rows = (
+                (
+                    board,
+                    example,
+                    attack,
+                    source,
+                    int(correct[example, column]),
+                    0,
+                    0,
+                    0.0,
+                    0.03,
+                    0,
+                    0.0,
+                    0,
+                    -1,
+                    -1,
+                    100,
+                    0,
+                )
+                for example in range(examples)
+                for column, (attack, source) in enumerate(cells)
+            )
+            connection.connection.cursor().executemany(insert, rows)
+    return expected
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name, default in (("boards", 10), ("examples", 10_000), ("attacks", 4), ("sources", 25)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--db", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = options.db or Path(folder, "store.db")
+        engine = open_database(str(path), create=True)
+        began = time.monotonic()
+        expected = fill(engine, options.boards, options.examples, options.attacks, options.sources)
+        rows = options.boards * options.examples * (options.attacks * options.sources + 1)
+        print(f"{rows:,} rows written in {time.monotonic() - began:.1f} s, {path.stat().st_size / 2**20:.0f} MiB")
+        engine = open_database(str(path), create=False)
+        for run in range(3):
+            began = time.monotonic()
+            found = queries.boards(engine)
+            print(f"run {run + 1}: all Best Known and Best Adversary numbers in {time.monotonic() - began:.2f} s")
+        assert {board.id: board.best_known for board in found} == expected, "the numbers are wrong"
+        print("and they equal those computed from the arrays")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""The referee refuses what is not of the board, whatever the attack says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.referee import Refused, check, distances
+
+RANDOM = np.random.default_rng(0)
+IMAGES = RANDOM.uniform(0.2, 0.8, (4, 6, 6, 3)).astype(np.float32)
+EPSILON = 8 / 255
+
+
+def moved(by: float) -> np.ndarray:
+    return (IMAGES + np.float32(by)).astype(np.float32)
+
+
+def test_the_ball_is_measured_exactly() -> None:
+    assert distances(IMAGES, moved(0.01), "linf") == pytest.approx(0.01, abs=1e-6)
+    assert distances(IMAGES, moved(0.01), "l2") == pytest.approx(0.01 * np.sqrt(6 * 6 * 3), abs=1e-6)
+    check(IMAGES, moved(EPSILON), "linf", EPSILON)
+    check(IMAGES, moved(0.5 / np.sqrt(108)), "l2", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("adversarial", "norm", "said"),
+    [
+        (moved(EPSILON + 1e-5), "linf", "left the linf ball of 0.0313725 in 4 of 4"),
+        (moved(0.51 / np.sqrt(108)), "l2", "left the l2 ball"),
+        (np.where(np.arange(4)[:, None, None, None] == 2, np.nan, IMAGES).astype(np.float32), "linf", "NaN .* in 1 of 4"),
+        (np.where(np.arange(4)[:, None, None, None] == 2, np.inf, IMAGES).astype(np.float32), "linf", "infinite values in 1"),
+        (IMAGES * 2, "linf", r"outside \[0,1\]"),
+        (-IMAGES, "linf", r"outside \[0,1\]"),
+        (IMAGES[:3], "linf", r"returned \(3, 6, 6, 3\)"),
+        (IMAGES.astype(np.float64), "linf", "float64"),
+        (None, "linf", "not images of shape"),
+    ],
+)
+def test_what_is_refused(adversarial: np.ndarray, norm: str, said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        check(IMAGES, adversarial, norm, EPSILON if norm == "linf" else 0.5)

@@ -1,0 +1,179 @@
+"""The store on a real SQLite file: what is written is what is read, partial work never looks robust, bad files are named."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bench.api import BenchError, UsageError
+from bench.store import database, queries, schema, writer
+from bench.store.writer import ShardResult
+
+
+def opened(tmp_path: Path) -> sa.Engine:
+    return database.open_database(str(tmp_path / "bench.db"), create=True)
+
+
+def a_board(engine: sa.Engine, n_examples: int, name: str = "d") -> int:
+    thing = {"name": name, "version": "1", "params_json": "{}", "fingerprint": name}
+    defence = writer.ensure(
+        engine, schema.defence, {**thing, "keyed": True, "key_id": "k", "weights_sha256": "w", "description": "D."}
+    )
+    return writer.ensure(engine, schema.board, {
+        "defence_id": defence, "dataset": "x", "examples_sha256": "e", "norm": "linf", "epsilon": 0.03,
+        "n_examples": n_examples, "fingerprint": f"b-{name}"})  # fmt: skip
+
+
+def a_cell(engine: sa.Engine, board: int, attack: str, source: str, inside: bool = True) -> writer.CellKey:
+    ids = [
+        writer.ensure(engine, table, {"name": name, "version": "1", "params_json": "{}", "fingerprint": f"{kind}-{name}"})
+        for kind, table, name in (("a", schema.attack, attack), ("s", schema.source, source))
+    ]
+    key = (board, ids[0], ids[1])
+    run = writer.start_run(engine, {"command": "", "preset": "p", "spec_json": "{}", "versions_json": "{}", "device": ""})
+    writer.ensure_cell(engine, key, {"run_id": run, "strategy": "s", "inside_threat_model": inside})
+    return key
+
+
+def shard(start: int, correct: list[bool]) -> ShardResult:
+    rows = [
+        {"example_idx": start + i, "correct": int(ok), "pred": 1, "label": 1, "margin": 0.5, "distance": 0.01,
+         "source_success": 1, "source_margin": -1.0, "restart": 0, "target": -1, "part": -1, "gradients": 10, "queries": 2}
+        for i, ok in enumerate(correct)
+    ]  # fmt: skip
+    return ShardResult(start, start + len(correct), rows, "test", 1.0, {"flag": 1}, ("part",), "file", "sha")
+
+
+def fill(engine: sa.Engine, board: int, cells: dict[tuple[str, str], np.ndarray], inside: bool = True) -> None:
+    for (attack, source), correct in cells.items():
+        key = a_cell(engine, board, attack, source, inside)
+        writer.record_shard(engine, key, shard(0, correct.tolist()), len(correct))
+
+
+def test_the_migrations_make_the_schema(tmp_path: Path) -> None:
+    with opened(tmp_path).connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
+        ddl = connection.execute(sa.text("SELECT sql FROM sqlite_master WHERE name = 'result'")).scalar()
+        assert connection.execute(sa.text("PRAGMA journal_mode")).scalar() == "wal"
+        assert connection.execute(sa.text("PRAGMA foreign_keys")).scalar() == 1
+    assert "WITHOUT ROWID" in ddl
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**6), attacks=st.integers(1, 3), sources=st.integers(1, 3), examples=st.integers(1, 20))
+def test_best_known_and_best_adversary_against_brute_force(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, attacks: int, sources: int, examples: int
+) -> None:
+    engine, random = opened(tmp_path_factory.mktemp("store")), np.random.default_rng(seed)
+    cells = {(f"a{a}", f"s{s}"): random.random(examples) < 0.7 for a in range(attacks) for s in range(sources)}
+    clean = random.random(examples) < 0.9
+    board = a_board(engine, examples)
+    fill(engine, board, {(schema.CLEAN, schema.CLEAN): clean, **cells})
+    fill(engine, board, {("a0", "leaked"): np.zeros(examples, bool)}, inside=False)
+    (found,) = queries.boards(engine)
+    assert found.best_known == int(np.logical_and.reduce([clean, *cells.values()]).sum())
+    assert not found.partial
+    for a in range(attacks):
+        union = np.logical_and.reduce([cells[f"a{a}", f"s{s}"] for s in range(sources)])
+        assert found.best_adversary[f"a{a}"] == int(union.sum())
+    by_source = queries.best_by_source(engine, found)
+    for s in range(sources):
+        own = np.logical_and.reduce([clean, *(cells[f"a{a}", f"s{s}"] for a in range(attacks))])
+        assert by_source[f"s{s}"] == int(own.sum())
+
+
+def test_a_cell_that_is_not_complete_does_not_count(tmp_path: Path) -> None:
+    engine = opened(tmp_path)
+    board = a_board(engine, 4)
+    fill(engine, board, {(schema.CLEAN, schema.CLEAN): np.ones(4, bool), ("pgd", "s"): np.array([1, 1, 0, 1], bool)})
+    half = a_cell(engine, board, "square", "s")
+    writer.record_shard(engine, half, shard(0, [False, False]), 4)
+    failed = a_cell(engine, board, "mt", "s")
+    writer.fail_shard(engine, failed, 0, 4, "test", "out of memory")
+    (found,) = queries.boards(engine)
+    assert (found.best_known, found.partial, len(found.left_out)) == (3, True, 2)
+    assert "square" not in found.best_adversary
+    assert {cell.attack: cell.status for cell in found.cells} == {"pgd": "done", "square": "running", "mt": "failed"}
+    assert next(cell.error for cell in found.cells if cell.attack == "mt") == "out of memory"
+
+
+def test_without_clean_there_is_no_best_known(tmp_path: Path) -> None:
+    engine = opened(tmp_path)
+    fill(engine, a_board(engine, 2), {("pgd", "s"): np.ones(2, bool)})
+    assert queries.boards(engine)[0].best_known is None
+
+
+def test_a_shard_is_stored_once_whatever_happens(tmp_path: Path) -> None:
+    engine = opened(tmp_path)
+    key = a_cell(engine, a_board(engine, 4), "pgd", "s")
+    writer.record_shard(engine, key, shard(0, [True, False]), 4)
+    writer.record_shard(engine, key, shard(0, [True, False]), 4)
+    writer.record_shard(engine, key, shard(1, [True, True]), 4)  # another driver, with other shard bounds
+    assert writer.done_ranges(engine, key) == [(0, 2)]
+    writer.record_shard(engine, key, shard(2, [True, True]), 4)
+    with engine.connect() as connection:
+        assert connection.execute(sa.select(sa.func.count()).select_from(schema.result)).scalar() == 4
+        cell = connection.execute(sa.select(schema.cell)).one()
+    assert (cell.status, cell.n_done, cell.n_correct, cell.gradients, cell.flags_json) == ("done", 4, 3, 40, '{"flag": 2}')
+
+
+def test_a_failed_shard_leaves_no_rows(tmp_path: Path) -> None:
+    engine = opened(tmp_path)
+    key = a_cell(engine, a_board(engine, 4), "pgd", "s")
+    bad = shard(0, [True, False])
+    bad.rows[1]["pred"] = None  # type: ignore[index]
+    with pytest.raises(sa.exc.IntegrityError):
+        writer.record_shard(engine, key, bad, 4)
+    assert writer.done_ranges(engine, key) == []
+    with engine.connect() as connection:
+        assert connection.execute(sa.select(sa.func.count()).select_from(schema.result)).scalar() == 0
+
+
+def make(path: Path, statement: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.executescript(statement)
+    connection.close()
+
+
+def test_files_that_are_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "text.db").write_text("this is no database, however long it may be " * 10)
+    make(tmp_path / "other.db", "CREATE TABLE customers (id INTEGER)")
+    make(tmp_path / "newer.db", "CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_version VALUES ('9999')")
+    make(tmp_path / "older.db", "CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_version VALUES ('0000')")
+    for name, kind, said in (
+        ("text.db", BenchError, "no SQLite database"),
+        ("other.db", UsageError, "holds other tables .customers."),
+        ("newer.db", BenchError, "newer than this bench knows"),
+        ("older.db", BenchError, "bench db upgrade"),
+        ("missing.db", UsageError, "there is no database at"),
+        (".", UsageError, "is a folder"),
+    ):
+        before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+        with pytest.raises(kind, match=said):
+            database.open_database(str(tmp_path / name), create=name != "missing.db")
+        assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before, f"{name} was written to"
+
+
+@pytest.mark.parametrize("url", ["nonsense://x", "postgresql+nodriver://x/y"])
+def test_urls_that_lead_nowhere(url: str) -> None:
+    with pytest.raises(UsageError, match=r"--db"):
+        database.open_database(url, create=True)
+
+
+def test_a_locked_database_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
+    engine = opened(tmp_path)
+    other = sqlite3.connect(tmp_path / "bench.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(BenchError, match="another process holds it"), database.explained("bench.db"):
+        a_board(engine, 1)
+    other.execute("ROLLBACK")
+    assert a_board(engine, 1) == 1
