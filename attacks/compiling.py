@@ -21,7 +21,8 @@ def compiled(source: Source, key: Hashable, function: Callable[..., Any], *argum
     arguments = tf.nest.map_structure(tf.convert_to_tensor, arguments)
     shapes = tuple(tuple(tensor.shape[1:]) for tensor in tf.nest.flatten(arguments))
     if (key, shapes) not in cache:
-        cache[key, shapes] = tf.function(function, input_signature=tf.nest.map_structure(_any_batch, arguments))
+        signature = tf.nest.map_structure(_any_batch, arguments)
+        cache[key, shapes] = tf.function(function, input_signature=signature).get_concrete_function()
     return cache[key, shapes](*arguments)
 
 

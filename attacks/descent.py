@@ -57,11 +57,11 @@ def adam(b1: float = 0.9, b2: float = 0.999, tiny: float = 1e-8) -> Rule:
     return Rule(lambda images: (tf.zeros_like(images), tf.zeros_like(images)), move)
 
 
-def steepest(norm: Norm, epsilon_share: float = 1.0) -> Rule:
+def steepest(norm: Norm) -> Rule:
     """The steepest direction of the norm: the sign of the gradient in L-inf, the gradient over its length in L2."""
 
     def move(slots: Slots, gradient: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, Slots]:
-        return epsilon_share * norm.steepest(gradient), slots
+        return norm.steepest(gradient), slots
 
     return Rule(lambda images: (), move)
 

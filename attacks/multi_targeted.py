@@ -7,7 +7,7 @@ from typing import Literal
 
 from attacks import draws, losses
 from attacks.engine import BatchEngine, Task, one_of, positive
-from attacks.pgd import descend
+from attacks.pgd import RULES, descend
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +20,7 @@ class MultiTargetedSettings:
     """Whether the restarts are run for every target, or shared out among the targets. Open in the paper."""
     targets: int = 9
     """How many classes to aim at, the strongest on the clean image first."""
-    rule: Literal["adam", "sign"] = "adam"
+    rule: Literal["auto", "adam", "sign"] = "auto"
     loss: Literal["margin", "ce", "dlr"] = "margin"
     learning_rate: float = 0.1
     step_size: float = 0.1
@@ -29,7 +29,7 @@ class MultiTargetedSettings:
 
     def __post_init__(self) -> None:
         positive(self, steps=1, restarts=1, targets=1, learning_rate=0, step_size=0, decay=0)
-        one_of(self, restarts_per=("target", "example"), rule=("adam", "sign"), loss=tuple(losses.TARGETED))
+        one_of(self, restarts_per=("target", "example"), rule=RULES, loss=tuple(losses.TARGETED))
         one_of(self, candidates=("step", "restart"))
 
 

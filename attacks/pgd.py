@@ -13,6 +13,8 @@ from attacks.compiling import compiled
 from attacks.engine import BatchEngine, Fixed, Plan, Progress, Task, drive, one_of, positive, settle
 from bench.api import Loss
 
+RULES = ("auto", "adam", "sign")
+
 
 @dataclasses.dataclass(frozen=True)
 class PgdSettings:
@@ -20,8 +22,9 @@ class PgdSettings:
 
     steps: int = 100
     restarts: int = 10
-    rule: Literal["adam", "sign"] = "adam"
-    """Adam on the raw gradient, or the steepest direction of the norm (in L-inf the sign of the gradient)."""
+    rule: Literal["auto", "adam", "sign"] = "auto"
+    """Adam on the raw gradient, or the steepest direction of the norm (in L-inf the sign of the gradient, in L2 the
+    gradient over its length); by itself the stronger of the two, which is Adam in L-inf and the other in L2."""
     loss: Literal["margin", "ce", "dlr"] = "margin"
     learning_rate: float = 0.1
     """Adam's rate, in units of a pixel value."""
@@ -34,12 +37,12 @@ class PgdSettings:
 
     def __post_init__(self) -> None:
         positive(self, steps=1, restarts=1, learning_rate=0, step_size=0, decay=0)
-        one_of(self, rule=("adam", "sign"), loss=tuple(losses.UNTARGETED), candidates=("step", "restart"))
+        one_of(self, rule=RULES, loss=tuple(losses.UNTARGETED), candidates=("step", "restart"))
 
 
-def rates(settings: Any, epsilon: float) -> np.ndarray:
+def rates(settings: Any, rule: str, epsilon: float) -> np.ndarray:
     """The rate of every step: lowered at half and at three quarters of the steps."""
-    first = settings.learning_rate if settings.rule == "adam" else settings.step_size * epsilon
+    first = settings.learning_rate if rule == "adam" else settings.step_size * epsilon
     step = np.arange(settings.steps)
     drops = (2 * step >= settings.steps).astype(int) + (4 * step >= 3 * settings.steps)
     return (first * settings.decay**drops).astype(np.float32)
@@ -51,10 +54,11 @@ def descend(
 ) -> None:  # fmt: skip
     """One restart on the examples `rows` (n, int) towards `targets` (n) or any class; seeds are n×2."""
     source, norm = task.source, task.norm
-    rule = descent.adam() if settings.rule == "adam" else descent.steepest(norm)
+    name = norm.rule if settings.rule == "auto" else settings.rule
+    rule = descent.adam() if name == "adam" else descent.steepest(norm)
     key = ("descent", type(settings), dataclasses.astuple(settings), norm.name, targets is None)
     steps = descent.steps(source, norm, rule, loss, every_step=settings.candidates == "step")
-    rate = rates(settings, float(task.epsilon))
+    rate = rates(settings, name, float(task.epsilon))
 
     def start(origin: tf.Tensor, seeds: tf.Tensor, epsilon: tf.Tensor) -> descent.Descent:
         return descent.begin(rule, norm.random_start(origin, seeds, epsilon))

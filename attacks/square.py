@@ -45,7 +45,7 @@ class SquareSettings:
 
 def shares(settings: SquareSettings) -> np.ndarray:
     """The window's share of the image's area at every iteration."""
-    iteration = np.arange(settings.queries - 1)
+    iteration = np.arange(1, settings.queries)  # the start is the first query
     if settings.rescale:
         iteration = iteration * 10_000 // settings.queries
     return settings.p / 2.0 ** (iteration[:, None] > np.array(HALVINGS)).sum(axis=1)

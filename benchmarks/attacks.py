@@ -24,8 +24,8 @@ sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # thi
 
 PARTS = ("apgd-ce", "apgd-t", "fab-t", "square")
 CONTESTS: dict[str, tuple[str, ...]] = {
-    "step": ("floor", "ours:step", "foolbox:step", "art:step"),
-    "pgd": ("ours:pgd", "ours:pgd-sign", "ours:mt", "foolbox:pgd", "art:pgd"),
+    "step": ("floor", "ours:step", "foolbox:step", "foolbox:step-compiled", "art:step"),
+    "pgd": ("ours:pgd", "ours:mt", "foolbox:pgd", "art:pgd"),
     "aa": ("ours:aa", "pyautoattack:aa"),
     "parts": tuple(f"{who}:{part}" for part in PARTS for who in ("ours", "pyautoattack")),
 }
@@ -60,7 +60,6 @@ def ours(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Atta
     engines = {
         "step": pgd.Pgd(pgd.PgdSettings(steps=SPEED_STEPS, restarts=1)),
         "pgd": pgd.Pgd(pgd.PgdSettings(steps=STEPS, restarts=RESTARTS)),
-        "pgd-sign": pgd.Pgd(pgd.PgdSettings(steps=STEPS, restarts=RESTARTS, rule="sign")),
         "mt": multi_targeted.MultiTargeted(
             multi_targeted.MultiTargetedSettings(steps=STEPS * RESTARTS // 9, restarts=1, targets=9)
         ),
@@ -91,11 +90,13 @@ def floor(model: Any, norm: str, epsilon: float) -> tuple[Attack, Attack]:
 
 
 def foolbox(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Attack]:
+    """Given the Keras model itself, as its documentation has it, or (which helps it) a compiled forward pass."""
     import foolbox as fb
     import tensorflow as tf
 
-    steps, restarts = (SPEED_STEPS, 1) if what == "step" else (STEPS, RESTARTS)
-    wrapped = fb.models.TensorFlowModel(tf.function(lambda images: model(images, training=False)), bounds=(0, 1))
+    steps, restarts = (STEPS, RESTARTS) if what == "pgd" else (SPEED_STEPS, 1)
+    forward = model if what == "step" else tf.function(lambda images: model(images, training=False))
+    wrapped = fb.models.TensorFlowModel(forward, bounds=(0, 1))
     kind = {"linf": fb.attacks.LinfPGD, "l2": fb.attacks.L2PGD}[norm]
 
     def attack(images: np.ndarray, labels: np.ndarray, steps: int = steps) -> np.ndarray:
@@ -169,10 +170,10 @@ def contend(name: str, path: str, norm: str, epsilon: float, count: int, dataset
     builders: dict[str, Any] = {"ours": ours, "foolbox": foolbox, "art": art, "pyautoattack": pyautoattack}
     attack, warm = floor(model, norm, epsilon) if who == "floor" else builders[who](what, model, norm, epsilon)
     warm(images[:2], labels[:2])
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     found = attack(images, labels)
-    seconds = time.perf_counter() - began
-    return {"name": name, "seconds": seconds, **judged(model, images, labels, found, norm, epsilon)}
+    spent = {"seconds": time.perf_counter() - began, "cpu": time.process_time() - worked}
+    return {"name": name, **spent, **judged(model, images, labels, found, norm, epsilon)}
 
 
 def judged(
@@ -195,6 +196,7 @@ def main() -> None:
     parser.add_argument("--what", nargs="+", default=list(CONTESTS), choices=list(CONTESTS))
     parser.add_argument("--images", type=int, default=100)
     parser.add_argument("--data", default="cifar10", help="cifar10, or an .npz of images and labels")
+    parser.add_argument("--only", nargs="+", help="only these attacks of a contest, e.g. apgd-ce fab-t")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     for ball in given.ball:
@@ -210,14 +212,16 @@ def main() -> None:
 def table(what: str, given: argparse.Namespace, ball: str) -> None:
     """Runs one contest and prints it as Markdown."""
     print(f"\n{what}: {os.path.basename(given.model)}, {ball}, {given.images} images\n")
-    print("| attack | seconds | robust | only here robust |\n| --- | --- | --- | --- |", flush=True)
+    print("| attack | seconds | CPU seconds | robust | only here robust |\n" + "| --- " * 5 + "|", flush=True)
     reference: set[int] | None = None
     for name in CONTESTS[what]:
+        if given.only and name.partition(":")[2] not in given.only:
+            continue
         command = [sys.executable, __file__, "--model", given.model, "--ball", ball, "--one", name]
         command += ["--images", str(given.images), "--data", given.data]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            print(f"| {name} | failed: {done.stderr.strip().splitlines()[-1]} | | |", flush=True)
+            print(f"| {name} | failed: {done.stderr.strip().splitlines()[-1]} | | | |", flush=True)
             continue
         found = json.loads(done.stdout.strip().splitlines()[-1])
         robust = set(found["robust"])
@@ -225,7 +229,8 @@ def table(what: str, given: argparse.Namespace, ball: str) -> None:
             reference = robust
         both = reference if reference is not None else robust
         only = f"{len(robust - both)} (ours only: {len(both - robust)})"
-        print(f"| {name} | {found['seconds']:.1f} | {len(robust)} of {found['clean']} | {only} |", flush=True)
+        spent = f"{found['seconds']:.1f} | {found['cpu']:.1f}"
+        print(f"| {name} | {spent} | {len(robust)} of {found['clean']} | {only} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ def _convolution(layer: Any) -> nn.Module:
 
 def _batch_norm(layer: Any) -> nn.Module:
     """As PyTorch's own, in inference: BatchNorm2d in eval mode."""
-    norm = nn.BatchNorm2d(len(layer.moving_mean), eps=layer.epsilon)
+    norm = nn.BatchNorm2d(layer.moving_mean.shape[0], eps=layer.epsilon)
     norm.running_mean = torch.tensor(layer.moving_mean.numpy())
     norm.running_var = torch.tensor(layer.moving_variance.numpy())
     if layer.gamma is not None:

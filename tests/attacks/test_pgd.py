@@ -12,9 +12,9 @@ from bench.api import UsageError
 
 
 def test_the_rate_falls_at_half_and_three_quarters():
-    found = rates(PgdSettings(steps=40), 8 / 255)
+    found = rates(PgdSettings(steps=40), "adam", 8 / 255)
     np.testing.assert_allclose(found, [0.1] * 20 + [0.01] * 10 + [0.001] * 10, rtol=1e-6)
-    sign = rates(PgdSettings(steps=4, rule="sign", step_size=0.25), 0.4)
+    sign = rates(PgdSettings(steps=4, step_size=0.25), "sign", 0.4)
     np.testing.assert_allclose(sign, [0.1, 0.1, 0.01, 0.001], rtol=1e-6)
 
 
@@ -46,7 +46,7 @@ def test_more_restarts_and_more_iterates_to_choose_from_never_hurt(source, netwo
     [
         ({"steps": 0}, "steps is 0: give at least 1"),
         ({"restarts": -1}, "restarts is -1: give at least 1"),
-        ({"rule": "newton"}, "rule is 'newton': use one of adam, sign"),
+        ({"rule": "newton"}, "rule is 'newton': use one of auto, adam, sign"),
         ({"loss": "mse"}, "loss is 'mse': use one of margin, ce, dlr"),
     ],
 )

@@ -1,0 +1,136 @@
+"""The doubts: raised by models built to deceive, silent on an honest one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import Network, a_batch
+from test_engines import ignore
+
+from attacks import probes, suspicion
+from attacks.apgd import ApgdCe, ApgdDlr, ApgdSettings, ApgdT, ApgdTargetedSettings
+from attacks.autoattack import AutoAttack, AutoAttackSettings
+from attacks.pgd import Pgd, PgdSettings
+from attacks.sources import ModelSource
+from attacks.square import Square, SquareSettings
+from bench.api import Batch
+
+PGD = Pgd(PgdSettings(steps=10, restarts=1))
+CE = Pgd(PgdSettings(steps=10, restarts=1, loss="ce"))
+
+
+def raised(engine, network, forward, **batch) -> dict[str, str]:
+    """The doubts about an attack on `forward`, on images that `network` classifies."""
+    examples = a_batch(network, **batch)
+    result = engine.run(ModelSource("deceiver", forward), examples, ignore)
+    return suspicion.doubts(result.flags, len(examples.labels))
+
+
+def test_an_honest_network_raises_none(network):
+    for engine in (PGD, CE, ApgdCe(ApgdSettings(steps=10)), Square(SquareSettings(queries=40, restarts=1))):
+        assert raised(engine, network, network) == {}
+
+
+def test_a_quantised_input_has_no_gradient(network):
+    def quantised(images: tf.Tensor) -> tf.Tensor:
+        return network(tf.round(images * 8) / 8)
+
+    found = raised(PGD, network, quantised, epsilon=0.03)
+    assert suspicion.ZERO_GRADIENT in found
+    assert "BPDA" in found[suspicion.ZERO_GRADIENT]
+
+
+def test_a_loss_that_never_moves(network):
+    def constant(images: tf.Tensor) -> tf.Tensor:
+        return 0.0 * network(images)
+
+    assert {suspicion.STILL_LOSS, suspicion.ZERO_GRADIENT} <= set(raised(PGD, network, constant))
+
+
+def test_a_noisy_forward_pass(network):
+    def noisy(images: tf.Tensor) -> tf.Tensor:
+        return network(images + tf.random.normal(tf.shape(images), stddev=0.05))
+
+    assert suspicion.RANDOMISED in raised(PGD, network, noisy)
+    rand = AutoAttack(AutoAttackSettings(version="rand", steps=5))
+    assert suspicion.RANDOMISED in raised(rand, network, noisy)
+
+
+def test_saturated_logits(network):
+    found = raised(CE, network, lambda images: 1e4 * network(images))
+    assert suspicion.SATURATED in found
+    assert suspicion.ZERO_GRADIENT in found
+    assert suspicion.ZERO_GRADIENT not in raised(PGD, network, lambda images: 1e4 * network(images))
+
+
+def test_probabilities_in_place_of_logits(network):
+    assert suspicion.SOFTMAX in raised(PGD, network, lambda images: tf.nn.softmax(network(images)))
+
+
+def test_gradients_that_are_not_finite(network):
+    def unstable(images: tf.Tensor) -> tf.Tensor:
+        # The root's slope is infinite at 0, and infinite times 0 is not a number.
+        nothing = tf.square(images - tf.stop_gradient(images))
+        return network(images) + tf.sqrt(tf.reduce_sum(nothing, axis=[1, 2, 3]))[:, None] * tf.range(5.0)
+
+    assert suspicion.BROKEN_GRADIENT in raised(PGD, network, unstable)
+
+
+@pytest.mark.parametrize("engine", [ApgdDlr(ApgdSettings(steps=10)), ApgdT(ApgdTargetedSettings(steps=10))])
+def test_with_three_classes_dlr_is_undefined_and_the_attack_says_so(engine):
+    network = Network(classes=3)
+    examples = a_batch(network, epsilon=0.1)
+    result = engine.run(ModelSource("three", network), examples, ignore)
+    assert result.flags[suspicion.NO_DLR] == len(examples.labels)
+    assert result.success.all()
+
+
+def test_square_and_noise_that_beat_the_gradients_are_counted():
+    gradients = {"pgd": np.array([True, False, False]), "mt": np.array([True, True, False])}
+    assert suspicion.beats_gradients(np.array([True, True, True]), gradients) == 1
+    assert suspicion.beats_gradients(np.array([True, True, False]), gradients) == 0
+    assert suspicion.beats_gradients(np.array([True]), {}) == 0
+
+
+def test_square_beats_gradients_that_are_hidden(network):
+    def quantised(images: tf.Tensor) -> tf.Tensor:
+        return network(tf.round(images * 64) / 64)
+
+    source, batch = ModelSource("quantised", quantised), a_batch(network, epsilon=0.02)
+    blind = Square(SquareSettings(queries=300, restarts=1)).run(source, batch, ignore).success
+    gradient = Pgd(PgdSettings(steps=10, restarts=1)).run(source, batch, ignore).success
+    assert suspicion.beats_gradients(blind, {"pgd": gradient}) > 0
+
+
+def test_noise_and_epsilon_one_on_an_honest_network(network, source):
+    batch = a_batch(network, epsilon=0.01)
+    assert suspicion.beats_gradients(probes.noise(source, batch), {"pgd": PGD.run(source, batch, ignore).success}) == 0
+    assert not probes.survives_one(source, batch).any()
+
+
+def test_noise_breaks_what_stands_at_the_edge(network, source):
+    batch = a_batch(network, count=40, epsilon=0.2)
+    assert probes.noise(source, batch).any()
+
+
+def test_a_source_without_any_gradient_survives_epsilon_one():
+    def flat(images: tf.Tensor) -> tf.Tensor:
+        # Right about every image but a black one, and nothing that leads there.
+        black = tf.cast(tf.reduce_max(images, axis=[1, 2, 3]) < 1e-3, tf.float32)
+        return tf.stack([1 - black, black], axis=1)
+
+    images = np.full((3, 8, 8, 3), 0.5, np.float32)
+    batch = Batch(images, np.zeros(3, np.int32), np.zeros((3, 2), np.int32), "linf", 0.1)
+    assert probes.survives_one(ModelSource("flat", flat), batch).all()
+
+
+def test_every_flag_has_a_meaning():
+    names = [value for name, value in vars(suspicion).items() if name.isupper() and isinstance(value, str)]
+    assert set(names) == set(suspicion.MEANINGS)
+
+
+def test_a_few_bad_gradients_are_no_doubt_but_one_randomised_example_is():
+    assert suspicion.doubts({suspicion.ZERO_GRADIENT: 2}, 100) == {}
+    assert suspicion.doubts({suspicion.ZERO_GRADIENT: 3}, 100) != {}
+    assert suspicion.doubts({suspicion.RANDOMISED: 1}, 100) != {}
