@@ -127,7 +127,9 @@ class L2(Norm):
     def inside(self, seeds: tf.Tensor, shape: list[int]) -> tf.Tensor:
         count = float(shape[0] * shape[1] * shape[2])
         # The seed's words swapped: another stream than the direction's.
-        radius = draws.uniform(seeds[:, ::-1], [1])[:, 0] ** (1.0 / count)
+        # In float64, because in float32 a power's last bit depends on where in the batch it is computed.
+        share = tf.cast(draws.uniform(seeds[:, ::-1], [1])[:, 0], tf.float64)
+        radius = tf.cast(share ** (1.0 / count), tf.float32)
         return self.surface(seeds, shape) * spread(radius)
 
     def surface(self, seeds: tf.Tensor, shape: list[int]) -> tf.Tensor:

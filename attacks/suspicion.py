@@ -42,8 +42,8 @@ MEANINGS: dict[str, str] = {
 }
 
 FEW = 0.02
-"""A flag on gradients counts as a doubt above this share of the examples; any other flag counts from one example on."""
-_TOLERATED = {ZERO_GRADIENT, BROKEN_GRADIENT, STILL_LOSS, SATURATED}
+"""A flag on gradients, or on what beat them, is a doubt above this share of the examples; any other from one on."""
+_TOLERATED = {ZERO_GRADIENT, BROKEN_GRADIENT, STILL_LOSS, SATURATED, SQUARE_WINS, NOISE_WINS}
 
 SATURATION = 50.0
 """A gap between two logits at which the smaller probability, e^-50, is lost in float32 next to the larger."""

@@ -23,20 +23,25 @@ class Bench(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         debug = "--debug" in sys.argv
         try:
-            return super().main(*args, **kwargs)
-        except (BenchError, KeyboardInterrupt, Exception) as error:
+            result = super().main(*args, **{**kwargs, "standalone_mode": False})
+            sys.exit(result if isinstance(result, int) else 0)
+        except click.ClickException as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except (click.Abort, KeyboardInterrupt):
+            click.echo("stopped; what was finished is kept, and the same command goes on from there", err=True)
+            sys.exit(130)
+        except BenchError as error:
             if debug:
                 raise
-            if isinstance(error, KeyboardInterrupt):
-                click.echo("stopped; what was finished is kept, and the same command goes on from there", err=True)
-                sys.exit(130)
-            if not isinstance(error, BenchError):
-                click.echo(
-                    f"error: {type(error).__name__}: {error} (unexpected: 'bench --debug …' shows where)", err=True
-                )
-                sys.exit(1)
             click.echo(f"error: {error}", err=True)
             sys.exit(2 if isinstance(error, UsageError) else 1)
+        except Exception as error:
+            if debug:
+                raise
+            line = " ".join(f"{type(error).__name__}: {error}".split())
+            click.echo(f"error: {line} (unexpected: 'bench --debug …' shows where)", err=True)
+            sys.exit(1)
 
 
 def examples(*lines: str) -> str:

@@ -33,7 +33,7 @@ def board_table(board: Board) -> Table:
             escape(_name(cell)),
             *_numbers(cell.n_correct, cell.n_done),
             _progress(cell, board.n_examples),
-            escape(", ".join(cell.flags)),
+            escape(", ".join(cell.doubts)),
         )
     table.add_section()
     for attack, count in board.best_adversary.items():

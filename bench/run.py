@@ -15,7 +15,7 @@ import numpy as np
 from sqlalchemy.engine import Engine as Database
 
 import bench
-from bench import devices, images, plan
+from bench import devices, doubts, images, plan
 from bench.api import Attacked, Batch, BenchError
 from bench.contest import Contest
 from bench.executors.local import LocalExecutor, Outcome
@@ -99,6 +99,8 @@ class Run:
         todo = [(cell, start, stop) for cell in cells if cell.pair is not None for start, stop in cell.shards]
         if todo:
             self._attack(todo)
+            for board_id in {cell.key[0] for cell, _, _ in todo}:
+                doubts.update(self._db, board_id)
 
     def finish(self) -> None:
         writer.finish_run(self._db, self._run_id)

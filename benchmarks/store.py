@@ -76,6 +76,7 @@ def fill(engine: sa.Engine, boards: int, examples: int, attacks: int, sources: i
                         queries=0,
                         seconds=0,
                         flags_json="{}",
+                        doubts_json="{}",
                         parts_json="[]",
                         updated="2020",
                     )

@@ -36,7 +36,7 @@ class PcaBlockSettings:
 def principal_components(rows: np.ndarray, count: int) -> dict[str, np.ndarray]:
     """The mean (D) of N×D rows and their first `count` principal directions (count×D), float32."""
     if count > min(rows.shape):
-        raise UsageError(f"pca: {count} components asked for, but {len(rows)} rows of {rows.shape[1]} have {min(rows.shape)}")
+        raise UsageError(f"pca: {count} components asked for, but {rows.shape} values have only {min(rows.shape)}")
     mean = rows.mean(axis=0, dtype=np.float64)
     if len(rows) < rows.shape[1]:
         directions = np.linalg.svd(rows - mean, full_matrices=False)[2]

@@ -1,6 +1,6 @@
 """Puts trained classifiers into the package: half-precision weights, measured again on the whole test set.
 
-    python tools/zoo.py none block-shuffle jpeg-23 …      (after `bench train --defence …`)
+python tools/zoo.py none block-shuffle jpeg-23 …      (after `bench train --defence …`)
 """
 
 from __future__ import annotations

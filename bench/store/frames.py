@@ -72,6 +72,7 @@ _CELL_COLUMNS = (
     "queries",
     "seconds",
     "flags",
+    "doubts",
     "error",
 )
 
@@ -125,6 +126,7 @@ def _cell_row(board: Board, cell: Cell) -> dict[str, Any]:
         "queries": cell.queries,
         "seconds": round(cell.seconds, 3),
         "flags": cell.flags,
+        "doubts": cell.doubts,
         "error": cell.error,
     }
 

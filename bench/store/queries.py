@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
@@ -37,6 +38,7 @@ class Cell:
     queries: int
     seconds: float
     flags: dict[str, int]
+    doubts: dict[str, str]
     error: str | None
     updated: str
 
@@ -82,22 +84,30 @@ class Board:
         return self.best_known is None or bool(self.left_out)
 
 
-def boards(engine: Engine) -> list[Board]:
-    """Every board, by norm and then by Best Known, the most robust first; those without a number last."""
+def boards(engine: Engine, only: int | None = None) -> list[Board]:
+    """Every board (or the one of this id), by norm, then by Best Known, the most robust first; unknown ones last."""
+    defence = schema.defence.c
+    query = sa.select(
+        schema.board, defence.name, defence.params_json, defence.keyed, defence.key_id, defence.description,
+        defence.weights_sha256,
+    ).join(schema.defence, schema.board.c.defence_id == schema.defence.c.id)  # fmt: skip
+    if only is not None:
+        query = query.where(schema.board.c.id == only)
     with engine.connect() as connection:
-        rows = connection.execute(
-            sa.select(
-                schema.board,
-                schema.defence.c.name,
-                schema.defence.c.params_json,
-                schema.defence.c.keyed,
-                schema.defence.c.key_id,
-                schema.defence.c.description,
-                schema.defence.c.weights_sha256,
-            ).join(schema.defence, schema.board.c.defence_id == schema.defence.c.id)
-        ).all()
-        found = [_board(connection, row) for row in rows]
+        found = [_board(connection, row) for row in connection.execute(query).all()]
     return sorted(found, key=lambda b: (b.norm != "linf", b.norm, b.epsilon, -_share(b), b.defence, b.id))
+
+
+def source_success(engine: Engine, board: Board, cell: Cell) -> np.ndarray:
+    """Which examples (N, bool) the attack broke on its own source, in the order of the examples."""
+    result = schema.result.c
+    query = (
+        sa.select(result.source_success)
+        .where(result.board_id == board.id, result.attack_id == cell.attack_id, result.source_id == cell.source_id)
+        .order_by(result.example_idx)
+    )
+    with engine.connect() as connection:
+        return np.array(connection.execute(query).scalars().all(), bool)
 
 
 def _share(board: Board) -> float:
@@ -187,6 +197,7 @@ def _cells(connection: Connection, board_id: int) -> list[Cell]:
             row.queries,
             row.seconds,
             json.loads(row.flags_json),
+            json.loads(row.doubts_json),
             row.error,
             row.updated,
         )

@@ -107,6 +107,7 @@ cell = Table(
     Column("queries", BigInteger, nullable=False),
     Column("seconds", Float, nullable=False),
     Column("flags_json", Text, nullable=False),
+    Column("doubts_json", Text, nullable=False),  # what makes the cell's result doubtful, with its meaning
     Column("parts_json", Text, nullable=False),  # the names behind result.part
     Column("error", Text),
     Column("updated", String(32), nullable=False),

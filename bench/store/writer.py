@@ -72,6 +72,7 @@ def ensure_cell(engine: Engine, key: CellKey, values: Mapping[str, Any]) -> None
                     queries=0,
                     seconds=0.0,
                     flags_json="{}",
+                    doubts_json="{}",
                     parts_json="[]",
                     updated=now(),
                 )
@@ -147,6 +148,13 @@ def fail_shard(engine: Engine, key: CellKey, start: int, stop: int, worker: str,
         connection.execute(
             sa.update(schema.cell).where(_is(schema.cell, key)).values(status="failed", error=error, updated=now())
         )
+
+
+def set_doubts(engine: Engine, key: CellKey, doubts: Mapping[str, str]) -> None:
+    """Says what makes the cell's result doubtful: a name and its meaning each."""
+    text = json.dumps(dict(doubts), sort_keys=True)
+    with writing(engine) as connection:
+        connection.execute(sa.update(schema.cell).where(_is(schema.cell, key)).values(doubts_json=text))
 
 
 def done_ranges(engine: Engine, key: CellKey) -> list[tuple[int, int]]:

@@ -55,7 +55,10 @@ RUN = ["run", "--attack", "pgd", "--preset", "smoke"]
         ([*RUN, "--defence", "jpeg[quality=good]"], "it must be of type int"),
         ([*RUN, "--defence", "none", "--attack", "gpd"], "unknown attack 'gpd': did you mean 'pgd'"),
         ([*RUN, "--defence", "none", "--norm", "l1"], "unknown norm 'l1'"),
-        ([*RUN, "--defence", "none", "--norm", "linf", "--epsilon", "0"], "epsilon is '0'; it must be a number above 0"),
+        (
+            [*RUN, "--defence", "none", "--norm", "linf", "--epsilon", "0"],
+            "epsilon is '0'; it must be a number above 0",
+        ),
         ([*RUN, "--defence", "none", "--norm", "linf", "--epsilon", "-1/255"], "must be a number above 0"),
         ([*RUN, "--defence", "none", "--norm", "linf", "--epsilon", "8/0"], "must be a number above 0"),
         ([*RUN, "--defence", "none", "--norm", "linf", "--epsilon", "nan"], "must be a number above 0"),
@@ -98,7 +101,10 @@ def test_a_database_that_is_none_fails_with_1(in_a_folder: Path) -> None:
     (in_a_folder / "bad.db").write_text("no database " * 100)
     shown = CliRunner().invoke(main, ["results", "--db", "bad.db"])
     assert shown.exit_code == 1
-    assert shown.output == "error: database bad.db: file is not a database; this file is no SQLite database: choose another with --db\n"
+    assert (
+        shown.output
+        == "error: database bad.db: file is not a database; this file is no SQLite database: choose another with --db\n"
+    )
 
 
 def test_a_read_only_database_is_read_but_not_written(in_a_folder: Path) -> None:

@@ -69,7 +69,7 @@ def test_own_datasets(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04broken"])
 def test_files_that_are_no_dataset(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "bad.npz").write_bytes(content)
-    with pytest.raises(UsageError, match="is not an .npz"):
+    with pytest.raises(UsageError, match=r"is not an \.npz"):
         data.load(str(tmp_path / "bad.npz"))
     with pytest.raises(UsageError, match="does not exist"):
         data.load(str(tmp_path / "none.npz"))
@@ -81,7 +81,8 @@ def test_files_that_are_no_dataset(tmp_path: Path, content: bytes) -> None:
 def small_cifar(monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
     """A CIFAR-10 of 60 images: everything but its digests is as it is."""
     arrays = {
-        "x_train": RANDOM.integers(0, 256, (50, 32, 32, 3), np.uint8), "y_train": RANDOM.integers(0, 10, 50).astype(np.uint8),
+        "x_train": RANDOM.integers(0, 256, (50, 32, 32, 3), np.uint8),
+        "y_train": RANDOM.integers(0, 10, 50).astype(np.uint8),
         "x_test": RANDOM.integers(0, 256, (10, 32, 32, 3), np.uint8), "y_test": RANDOM.integers(0, 10, 10).astype(np.uint8),
     }  # fmt: skip
     digests = {name: hashlib.sha256(value.tobytes()).hexdigest() for name, value in arrays.items()}

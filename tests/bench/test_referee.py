@@ -28,8 +28,16 @@ def test_the_ball_is_measured_exactly() -> None:
     [
         (moved(EPSILON + 1e-5), "linf", "left the linf ball of 0.0313725 in 4 of 4"),
         (moved(0.51 / np.sqrt(108)), "l2", "left the l2 ball"),
-        (np.where(np.arange(4)[:, None, None, None] == 2, np.nan, IMAGES).astype(np.float32), "linf", "NaN .* in 1 of 4"),
-        (np.where(np.arange(4)[:, None, None, None] == 2, np.inf, IMAGES).astype(np.float32), "linf", "infinite values in 1"),
+        (
+            np.where(np.arange(4)[:, None, None, None] == 2, np.nan, IMAGES).astype(np.float32),
+            "linf",
+            "NaN .* in 1 of 4",
+        ),
+        (
+            np.where(np.arange(4)[:, None, None, None] == 2, np.inf, IMAGES).astype(np.float32),
+            "linf",
+            "infinite values in 1",
+        ),
         (IMAGES * 2, "linf", r"outside \[0,1\]"),
         (-IMAGES, "linf", r"outside \[0,1\]"),
         (IMAGES[:3], "linf", r"returned \(3, 6, 6, 3\)"),

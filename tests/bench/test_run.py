@@ -175,7 +175,9 @@ def evil(tmp_path: Path) -> str:
     (folder / "evil_module.py").write_text(EVIL)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: evil-pack\nVersion: 1.0\n")
     names = ("Outside", "Range", "Nan", "Shape", "Crash", "Die")
-    (info / "entry_points.txt").write_text("[bench.attacks]\n" + "".join(f"{n.lower()} = evil_module:{n}\n" for n in names))
+    (info / "entry_points.txt").write_text(
+        "[bench.attacks]\n" + "".join(f"{n.lower()} = evil_module:{n}\n" for n in names)
+    )
     return str(folder)
 
 
@@ -207,7 +209,9 @@ def test_tampering_is_found_and_named(reference: Path, tmp_path: Path) -> None:
 
     shutil.copytree(reference / "results", tmp_path / "results")
     connection = sqlite3.connect(tmp_path / "results" / "bench.db")
-    connection.execute("UPDATE result SET correct = 1 - correct, pred = pred + 1 WHERE example_idx = 3 AND attack_id = 2 AND board_id = 1")
+    connection.execute(
+        "UPDATE result SET correct = 1 - correct, pred = pred + 1 WHERE example_idx = 3 AND attack_id = 2 AND board_id = 1"
+    )
     connection.commit()
     connection.close()
     image = sorted((tmp_path / "results" / "bench.images").glob("*/*.npz"))[0]
@@ -237,22 +241,42 @@ def test_an_example_package_installs_and_runs(tmp_path: Path) -> None:
     copy.mkdir()
     for name in ("pyproject.toml", "bench_mirror.py"):
         (copy / name).write_text((example / name).read_text())
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", str(target), str(copy)]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--target",
+        str(target),
+        str(copy),
+    ]
     subprocess.run(pip, check=True, capture_output=True)
     sample = np.load(Path(__file__).parents[2] / "bench" / "embedded" / "cifar10_test_500.npz")
     images, labels = sample["x_test"], sample["y_test"]
-    np.savez(tmp_path / "mine.npz", x_train=images[:256], y_train=labels[:256], x_test=images[256:300], y_test=labels[256:300])
+    np.savez(
+        tmp_path / "mine.npz",
+        x_train=images[:256],
+        y_train=labels[:256],
+        x_test=images[256:300],
+        y_test=labels[256:300],
+    )
     (tmp_path / "tiny.toml").write_text(
-        'examples = 4\nnorms = ["linf"]\n[epsilon]\nlinf = "8/255"\n[training]\ndepth = 10\nwidth = 1\nepochs = 1\n'
+        'examples = 4\nnorms = ["linf"]\n[epsilon]\nlinf = "8/255"\n[training]\ndepth = 10\nwidth = 1\n'
+        "epochs = 1\n"
         "batch_size = 64\nlearning_rate = 0.05\n[engines.pgd]\nsteps = 2\nrestarts = 1\n"
     )
     listed = bench("list", "defences", cwd=tmp_path, PYTHONPATH=str(target))
     assert "mirror         Mirrors a keyed choice of the image's rows" in listed.stdout
-    done = bench("run", "--defence", "mirror[share=0.25]", "--attack", "pgd", "--preset", "tiny.toml", "--dataset", "mine.npz",
-                 cwd=tmp_path, PYTHONPATH=str(target))  # fmt: skip
+    done = bench("run", "--defence", "mirror[share=0.25]", "--attack", "pgd", "--preset", "tiny.toml",
+                 "--dataset", "mine.npz", cwd=tmp_path, PYTHONPATH=str(target))  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "training the classifier of mirror" in done.stderr
     cells = json.loads(bench("results", "--format", "json", cwd=tmp_path).stdout)
-    assert [(c["attack"], c["source"], c["status"]) for c in cells if c["attack"] != "clean"] == [("pgd", "nominal", "done")]
+    assert [(c["attack"], c["source"], c["status"]) for c in cells if c["attack"] != "clean"] == [
+        ("pgd", "nominal", "done")
+    ]
     refused = bench("run", "--defence", "mirror[share=2]", "--attack", "pgd", cwd=tmp_path, PYTHONPATH=str(target))
     assert (refused.returncode, refused.stderr) == (2, "error: mirror: share is 2.0; it must be between 0 and 1\n")

@@ -34,11 +34,15 @@ def a_board(engine: sa.Engine, n_examples: int, name: str = "d") -> int:
 
 def a_cell(engine: sa.Engine, board: int, attack: str, source: str, inside: bool = True) -> writer.CellKey:
     ids = [
-        writer.ensure(engine, table, {"name": name, "version": "1", "params_json": "{}", "fingerprint": f"{kind}-{name}"})
+        writer.ensure(
+            engine, table, {"name": name, "version": "1", "params_json": "{}", "fingerprint": f"{kind}-{name}"}
+        )
         for kind, table, name in (("a", schema.attack, attack), ("s", schema.source, source))
     ]
     key = (board, ids[0], ids[1])
-    run = writer.start_run(engine, {"command": "", "preset": "p", "spec_json": "{}", "versions_json": "{}", "device": ""})
+    run = writer.start_run(
+        engine, {"command": "", "preset": "p", "spec_json": "{}", "versions_json": "{}", "device": ""}
+    )
     writer.ensure_cell(engine, key, {"run_id": run, "strategy": "s", "inside_threat_model": inside})
     return key
 
@@ -122,7 +126,13 @@ def test_a_shard_is_stored_once_whatever_happens(tmp_path: Path) -> None:
     with engine.connect() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(schema.result)).scalar() == 4
         cell = connection.execute(sa.select(schema.cell)).one()
-    assert (cell.status, cell.n_done, cell.n_correct, cell.gradients, cell.flags_json) == ("done", 4, 3, 40, '{"flag": 2}')
+    assert (cell.status, cell.n_done, cell.n_correct, cell.gradients, cell.flags_json) == (
+        "done",
+        4,
+        3,
+        40,
+        '{"flag": 2}',
+    )
 
 
 def test_a_failed_shard_leaves_no_rows(tmp_path: Path) -> None:
@@ -146,8 +156,14 @@ def make(path: Path, statement: str) -> None:
 def test_files_that_are_not_ours(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("this is no database, however long it may be " * 10)
     make(tmp_path / "other.db", "CREATE TABLE customers (id INTEGER)")
-    make(tmp_path / "newer.db", "CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_version VALUES ('9999')")
-    make(tmp_path / "older.db", "CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_version VALUES ('0000')")
+    make(
+        tmp_path / "newer.db",
+        "CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_version VALUES ('9999')",
+    )
+    make(
+        tmp_path / "older.db",
+        "CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_version VALUES ('0000')",
+    )
     for name, kind, said in (
         ("text.db", BenchError, "no SQLite database"),
         ("other.db", UsageError, "holds other tables .customers."),

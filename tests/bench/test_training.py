@@ -61,7 +61,9 @@ def test_training_learns() -> None:
 
 def test_a_diverging_training_says_so(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="diverged in epoch 1"):
-        a_trainer(Recipe(depth=10, width=1, epochs=1, batch_size=16, learning_rate=1e30)).run(tmp_path / "c", lambda p: None)
+        a_trainer(Recipe(depth=10, width=1, epochs=1, batch_size=16, learning_rate=1e30)).run(
+            tmp_path / "c", lambda p: None
+        )
 
 
 @pytest.mark.parametrize("field", [
@@ -74,7 +76,9 @@ def test_recipes_that_make_no_sense(field: dict[str, float]) -> None:
 
 def test_the_paper_schedule() -> None:
     recipe = Recipe()
-    assert [recipe.rate(e / 1000) for e in (0, 649, 650, 800, 900, 950)] == pytest.approx([0.4, 0.4, 0.04, 4e-3, 4e-4, 4e-5])
+    assert [recipe.rate(e / 1000) for e in (0, 649, 650, 800, 900, 950)] == pytest.approx(
+        [0.4, 0.4, 0.04, 4e-3, 4e-4, 4e-5]
+    )
 
 
 def test_cutmix_mixes_labels_by_area() -> None:
@@ -92,7 +96,9 @@ def test_crops_move_whole_images_by_at_most_four() -> None:
     image = RANDOM.uniform(1, 2, (1, 12, 12, 3)).astype(np.float32)
     seen = set()
     for seed in range(40):
-        out = augmented(tf.constant(image), tf.constant([0]), Recipe(cutmix=False), 2, tf.constant([seed, 0]))[0].numpy()[0]
+        out = augmented(tf.constant(image), tf.constant([0]), Recipe(cutmix=False), 2, tf.constant([seed, 0]))[
+            0
+        ].numpy()[0]
         padded = np.pad(image[0], ((4, 4), (4, 4), (0, 0)))
         for flip in (False, True):
             for y in range(9):
@@ -117,7 +123,7 @@ def test_weights_of_another_architecture_are_refused_untouched(tmp_path: Path) -
     with pytest.raises(UsageError, match="another architecture"):
         put_into(small, read_arrays(tmp_path / "large.npz"), tmp_path / "large.npz")
     deeper = arrays_of(wide_resnet((8, 8, 3), 3, 16, 1), {})
-    with pytest.raises(UsageError, match="another architecture: .* unexpected"):
+    with pytest.raises(UsageError, match=r"another architecture: .* unexpected"):
         put_into(small, deeper, tmp_path)
     assert all(np.array_equal(a, b) for a, b in zip(before, small.get_weights(), strict=True))
 

@@ -19,7 +19,11 @@ from defences.pca import PcaBlock, PcaBlockSettings, PcaFull, PcaFullSettings
 devices.configure()
 IMAGES = data.load("cifar10").test.first(40).unit()
 KEY, OTHER = 5, -(2**63)
-NAMES = [name for name in registry.entries("defences") if registry.entries("defences")[name].package == "bench-keyed-defences"]
+NAMES = [
+    name
+    for name in registry.entries("defences")
+    if registry.entries("defences")[name].package == "bench-keyed-defences"
+]
 SMALL = {"linac": {"width": 16, "epochs": 1}, "pca-full": {"components": 30}, "pca-block": {"components": 20}}
 
 
@@ -88,7 +92,9 @@ def test_block_shuffle_does_the_same_inside_every_block(mode: str) -> None:
         assert same.sum() == 24
         table = {}
         for x, y in zip(before[:, ~same].ravel(), after[:, ~same].ravel(), strict=True):
-            assert table.setdefault(round(x * 255), round(y * 255)) == round(y * 255), "one substitution of the byte values"
+            assert table.setdefault(round(x * 255), round(y * 255)) == round(y * 255), (
+                "one substitution of the byte values"
+            )
         assert len(set(table.values())) == len(table)
 
 

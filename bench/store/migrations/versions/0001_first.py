@@ -73,6 +73,7 @@ def upgrade() -> None:
         sa.Column("queries", sa.BigInteger, nullable=False),
         sa.Column("seconds", sa.Float, nullable=False),
         sa.Column("flags_json", sa.Text, nullable=False),
+        sa.Column("doubts_json", sa.Text, nullable=False),
         sa.Column("parts_json", sa.Text, nullable=False),
         sa.Column("error", sa.Text),
         sa.Column("updated", sa.String(32), nullable=False),

@@ -1,0 +1,39 @@
+"""What makes a board's results doubtful: the engines' own flags, and engines without gradients that beat those with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy.engine import Engine as Database
+
+from attacks import suspicion
+from bench import registry
+from bench.api import Engine
+from bench.store import queries, writer
+from bench.store.queries import Cell
+
+
+def update(database: Database, board_id: int) -> None:
+    """Writes the doubts about every finished cell of a board to the store, in words for people."""
+    board = next(board for board in queries.boards(database, board_id))
+    done = [cell for cell in board.cells if cell.status == "done"]
+    for source_id in {cell.source_id for cell in done}:
+        own = [cell for cell in done if cell.source_id == source_id]
+        broken = {c.attack_id: queries.source_success(database, board, c) for c in own}
+        with_gradient = {str(c.attack_id): broken[c.attack_id] for c in own if _uses_gradients(c)}
+        for cell in own:
+            flags = dict(cell.flags)
+            if not _uses_gradients(cell):
+                flags[suspicion.SQUARE_WINS] = suspicion.beats_gradients(broken[cell.attack_id], with_gradient)
+            writer.set_doubts(database, (board_id, cell.attack_id, source_id), _words(flags, board.n_examples))
+
+
+def _words(flags: Mapping[str, int], examples: int) -> dict[str, str]:
+    found = suspicion.doubts(flags, examples)
+    return {name: f"{meaning} ({flags[name]} of {examples} examples)" for name, meaning in found.items()}
+
+
+def _uses_gradients(cell: Cell) -> bool:
+    known = registry.entries("attacks")
+    plugin = known[cell.attack].load() if cell.attack in known else None
+    return bool(plugin and issubclass(plugin, Engine) and plugin.needs_gradient)
