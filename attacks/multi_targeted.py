@@ -23,7 +23,7 @@ class MultiTargetedSettings:
     rule: Literal["auto", "adam", "sign"] = "auto"
     loss: Literal["margin", "ce", "dlr"] = "margin"
     learning_rate: float = 0.1
-    step_size: float = 0.1
+    step_size: float = 0.5
     decay: float = 0.1
     candidates: Literal["step", "restart"] = "step"
 

@@ -28,8 +28,8 @@ class PgdSettings:
     loss: Literal["margin", "ce", "dlr"] = "margin"
     learning_rate: float = 0.1
     """Adam's rate, in units of a pixel value."""
-    step_size: float = 0.1
-    """The step of the sign rule, in units of epsilon."""
+    step_size: float = 0.5
+    """The first step of the sign rule, in units of epsilon: long enough to cross the ball even in a few steps."""
     decay: float = 0.1
     """What the rate is multiplied by after half, and again after three quarters of the steps."""
     candidates: Literal["step", "restart"] = "step"
