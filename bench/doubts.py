@@ -8,7 +8,7 @@ from sqlalchemy.engine import Engine as Database
 
 from attacks import suspicion
 from bench import registry
-from bench.api import Engine
+from bench.api import BenchError, Engine
 from bench.store import queries, writer
 from bench.store.queries import Cell
 
@@ -34,6 +34,8 @@ def _words(flags: Mapping[str, int], examples: int) -> dict[str, str]:
 
 
 def _uses_gradients(cell: Cell) -> bool:
-    known = registry.entries("attacks")
-    plugin = known[cell.attack].load() if cell.attack in known else None
-    return bool(plugin and issubclass(plugin, Engine) and plugin.needs_gradient)
+    try:
+        plugin = registry.entry("attacks", cell.attack).load()
+    except BenchError:  # a plug-in of an earlier run that is not installed any more
+        return True
+    return issubclass(plugin, Engine) and plugin.needs_gradient

@@ -67,7 +67,25 @@ def entries(kind: str) -> dict[str, Entry]:
     return dict(sorted(found.items()))
 
 
+@dataclasses.dataclass(frozen=True)
+class FamilyMember(Entry):
+    """A plug-in that a family makes by name, such as `foolbox:LinfPGD`."""
+
+    @property
+    def description(self) -> str:
+        return (self.load().__doc__ or "").split("\n")[0]
+
+    def load(self) -> type[Plugin]:
+        devices.tensorflow()
+        return self.entry_point.load()(self.name)
+
+
 def entry(kind: str, name: str) -> Entry:
+    """The plug-in of this name; 'family:name' asks the family, an entry point of the group bench.families."""
+    family, colon, _ = name.partition(":")
+    for point in importlib.metadata.entry_points(group="bench.families") if colon and kind == "attacks" else ():
+        if point.name == family:
+            return FamilyMember(kind, name, point.dist.name if point.dist else "unknown", point)
     known = entries(kind)
     if name not in known:
         raise UsageError(
@@ -132,8 +150,8 @@ def _converted(name: str, key: str, value: Any, wanted: type) -> Any:
         and (wanted is bool or not isinstance(value, bool))
     ):
         return value
-    if typing.get_origin(wanted) is tuple and isinstance(value, (list, tuple)):
-        return tuple(value)
+    if typing.get_origin(wanted) is tuple and isinstance(value, (list, tuple, str)):
+        return tuple(value.split("+")) if isinstance(value, str) else tuple(value)
     raise UsageError(f"{name}: {key} is '{value}'; it must be of type {getattr(wanted, '__name__', wanted)}")
 
 

@@ -79,7 +79,7 @@ def test_the_numbers_are_those_of_the_store(site: tuple[object, Path]) -> None:
     cells = json.loads((page.parent / "cells.json").read_text())
     assert cells == json.loads(frames.cells_frame(boards).to_json(orient="records"))
     honest = next(board for board in boards if board.defence == "honest")
-    row = re.search(r"<tr[^>]*>(?:(?!</tr>).)*#board-%d(?:(?!</tr>).)*</tr>" % honest.id, page.read_text(), re.DOTALL)
+    row = re.search(rf"<tr[^>]*>(?:(?!</tr>).)*#board-{honest.id}(?:(?!</tr>).)*</tr>", page.read_text(), re.DOTALL)
     assert row is not None
     assert f"{10 * (honest.best_known or 0):.2f}" in row.group()
     table = page.read_text().split(f'id="board-{honest.id}"')[1]
