@@ -167,9 +167,9 @@ def run(
     data.load(resolved.dataset).examples(resolved.examples)  # before anything is written
     planned = [_pairs(resolved, request, attacks, outside_threat_model) for request in chosen]
     database = open_database(db, create=True)
-    options = Options(
-        batch_size, shard_size, not discard_adversarial, not no_train, f"bench {shlex.join(sys.argv[1:])}"
-    )
+    command = f"bench {shlex.join(sys.argv[1:])}"
+    debug = click.get_current_context().find_root().params["debug"]
+    options = Options(batch_size, shard_size, not discard_adversarial, not no_train, command, debug)
     devices.configure()
     from bench import contest
 
@@ -182,7 +182,7 @@ def run(
             work.finish()
     finally:
         work.close()
-    page = _finish(database, work.summary.board_ids, out or images.folder_of(db).parent / "leaderboard", quiet)
+    page = _finish(database, work.summary.board_ids, out or images.folder_of(db).parent / "leaderboard")
     summary = work.summary
     click.echo(
         f"cells: {summary.done} done ({summary.resumed} resumed), {summary.kept} there already, {len(summary.failed)} failed"
@@ -206,7 +206,7 @@ def _pairs(resolved: Any, request: str, attacks: tuple[str, ...], outside: bool)
     return plan.pairs(attacks, name, defence, resolved.engines, outside)
 
 
-def _finish(database: Any, board_ids: list[int], out: Path, quiet: bool) -> Path:
+def _finish(database: Any, board_ids: list[int], out: Path) -> Path:
     from rich.console import Console
 
     from bench.report import print_boards

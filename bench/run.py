@@ -37,6 +37,7 @@ class Options:
     keep_images: bool = True
     may_train: bool = True
     command: str = ""
+    debug: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,6 +185,8 @@ class Run:
                 return True
             except BenchError as refusal:
                 error = str(refusal)
+        if self._options.debug and outcome.detail:
+            self._reporter.say(outcome.detail)
         writer.fail_shard(self._db, cell.key, start, stop, "local", error or "failed")
         self.summary.failed[cell.name] = error or "failed"
         self._reporter.say(f"failed: {cell.name}: {error}")
