@@ -1,6 +1,6 @@
 """Kills a run with SIGKILL at random moments, starts it again each time, and compares with a run that was never killed.
 
-python tools/kill_test.py [--kills 20] [--examples 60] [--seed 0]
+python tools/kill_test.py [--kills 20] [--examples 200] [--seed 0]
 """
 
 from __future__ import annotations
@@ -54,23 +54,28 @@ def stored(folder: Path) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--examples", type=int, default=60)
+    parser.add_argument("--examples", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     chance = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as name:
         calm, killed = Path(name, "calm"), Path(name, "killed")
         began = time.monotonic()
-        if start(calm, options.examples).wait():
+        process = start(calm, options.examples)
+        while process.poll() is None and stored(calm) <= 2 * options.examples:  # the clean ones come at once
+            time.sleep(0.1)
+        first = time.monotonic() - began
+        if process.wait():
             sys.exit("the undisturbed run failed")
-        length = time.monotonic() - began
-        print(f"undisturbed: {len(rows(calm))} rows in {length:.1f} s")
+        rest = time.monotonic() - began - first
+        print(f"undisturbed: {len(rows(calm))} rows, attacked ones from {first:.1f} s on for {rest:.1f} s", flush=True)
         for kill in range(options.kills):
             process = start(killed, options.examples, "--shard-size", "2")
-            time.sleep(chance.uniform(0.1, 1.2 * length))
+            # Every other kill before the first attacked row, the others a little after it: all meet unfinished work.
+            time.sleep(chance.uniform(0.1, first) if kill % 2 else first + chance.uniform(0, 2 * rest / options.kills))
             process.send_signal(signal.SIGKILL)
             process.wait()
-            print(f"kill {kill + 1}: {stored(killed)} rows stored")
+            print(f"kill {kill + 1}: {stored(killed)} rows stored", flush=True)
         if start(killed, options.examples, "--shard-size", "2").wait():
             sys.exit("the last run failed")
         if rows(killed) != rows(calm):
