@@ -7,14 +7,14 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import SHAPE, a_batch
-from test_engines import ignore
 
 from attacks.apgd_steps import checkpoints
 from attacks.autoattack import VERSIONS, AutoAttack, AutoAttackSettings
 from attacks.square import SquareSettings, shares
 from attacks.square_moves import MOVES, bump
 from bench.api import UsageError
+from tests.attacks.conftest import SHAPE, a_batch
+from tests.attacks.test_engines import ignore
 
 SHORT = {"steps": 6, "queries": 30, "targets": 2}
 

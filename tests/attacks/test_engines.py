@@ -6,15 +6,15 @@ import dataclasses
 
 import numpy as np
 import pytest
-from conftest import SHAPE, Network, a_batch
-from engines import ENGINES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_norms import distance
 
 from attacks.ledger import clean_margin
 from attacks.sources import ModelSource
 from bench.api import Attacked, Batch, UsageError
+from tests.attacks.conftest import SHAPE, Network, a_batch
+from tests.attacks.engines import ENGINES
+from tests.attacks.test_norms import distance
 
 COLUMNS = ("images", "success", "margin", "restart", "target", "gradients", "queries")
 EPSILONS = {"linf": 0.01, "l2": 0.12}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import a_batch
-from test_engines import assert_same, ignore, rows_of
-from test_norms import distance
 
 from bench.api import UsageError
+from tests.attacks.conftest import a_batch
+from tests.attacks.test_engines import assert_same, ignore, rows_of
+from tests.attacks.test_norms import distance
 
 pytest.importorskip("foolbox")
 

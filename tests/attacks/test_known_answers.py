@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_engines import ignore
 
 from attacks import norms, planes
 from attacks.apgd import ApgdCe, ApgdDlr, ApgdT
@@ -15,6 +14,7 @@ from attacks.multi_targeted import MultiTargeted, MultiTargetedSettings
 from attacks.pgd import Pgd, PgdSettings
 from attacks.sources import ModelSource
 from bench.api import Batch, Engine
+from tests.attacks.test_engines import ignore
 
 CLASSES, SHAPE = 5, (6, 6, 3)
 ENGINES: dict[str, Engine] = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import SHAPE, Network
 
 from attacks import losses
 from attacks.sources import ModelSource
+from tests.attacks.conftest import SHAPE, Network
 
 LOGITS = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32) * 3
 LABELS = np.random.default_rng(1).integers(0, 6, size=20).astype(np.int32)

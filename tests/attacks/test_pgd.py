@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import a_batch
-from test_engines import ignore
 
 from attacks.pgd import Pgd, PgdSettings, rates
 from bench.api import UsageError
+from tests.attacks.conftest import a_batch
+from tests.attacks.test_engines import ignore
 
 
 def test_the_rate_falls_at_half_and_three_quarters():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import Network, a_batch
-from test_engines import ignore
 
 from attacks import probes, suspicion
 from attacks.apgd import ApgdCe, ApgdDlr, ApgdSettings, ApgdT, ApgdTargetedSettings
@@ -15,6 +13,8 @@ from attacks.pgd import Pgd, PgdSettings
 from attacks.sources import ModelSource
 from attacks.square import Square, SquareSettings
 from bench.api import Batch
+from tests.attacks.conftest import Network, a_batch
+from tests.attacks.test_engines import ignore
 
 PGD = Pgd(PgdSettings(steps=10, restarts=1))
 CE = Pgd(PgdSettings(steps=10, restarts=1, loss="ce"))
