@@ -113,6 +113,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.cli", *RUN, "--shard-size", "2", "--attack", "pgd[steps=200]"], cwd=tmp_path,
         start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run in the background
     )  # fmt: skip
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("results/bench.images/*/*.npz")) and time.monotonic() < deadline:
