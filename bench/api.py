@@ -92,7 +92,7 @@ def each_image(function: Callable[..., Any], *tensors: tf.Tensor, signature: Any
     """Applies `function` to B×... tensors one image at a time (as batches of one) and stacks what it gives.
 
     On a CPU the same image then gives the same bits whatever its companions are, which a convolution over the
-    whole batch does not, and two images on two cores are faster than one batch on both (docs/performance.md).
+    whole batch does not; cores are used by images side by side (docs/performance.md).
     On a GPU the whole batch goes through at once. `signature` is the structure and dtypes of one output.
     """
     import tensorflow as tf

@@ -11,12 +11,6 @@ from bench.stats import wilson
 from bench.store.queries import Board, Cell
 
 
-def label(name: str, settings: dict[str, Any], defaults: dict[str, Any] | None = None) -> str:
-    """'name[setting=value,…]', the settings that are not the usual ones."""
-    shown = {key: value for key, value in settings.items() if defaults is None or defaults.get(key) != value}
-    return f"{name}[{','.join(f'{key}={value}' for key, value in sorted(shown.items()))}]" if shown else name
-
-
 def boards_frame(boards: Iterable[Board]) -> pd.DataFrame:
     """One row a board. Accuracies are in percent; an unknown one is empty."""
     return pd.DataFrame([_board_row(board) for board in boards], columns=list(_BOARD_COLUMNS))
