@@ -2,44 +2,103 @@
 
 from __future__ import annotations
 
-import shutil
+import functools
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from sqlalchemy.engine import Engine
 
-from bench.home import written_whole
-from bench.stats import wilson
-from bench.store import frames, queries
+from bench.store import frames, outcomes, queries
 from bench.store.queries import Board
+from leaderboard import compare, defence, explorer, home, paper, words
+from leaderboard.compare import Contestant
+from leaderboard.explorer import Pictures
+from leaderboard.figures import KeySearch
+from leaderboard.output import Folder
 
 HERE = Path(__file__).parent
-NORM_NAMES = {"linf": "L∞", "l2": "L2"}
+MOST_PICTURES = 1000
+
+KeySearches = Callable[[Sequence[Board]], KeySearch | None]
 
 
-def build(engine: Engine, folder: Path) -> Path:
-    """Writes the site to a folder; returns its first page."""
+def build(
+    engine: Engine,
+    folder: Path,
+    pictures: Pictures | None = None,
+    most_pictures: int = MOST_PICTURES,
+    key_searches: KeySearches = lambda boards: None,
+) -> Path:
+    """Writes the site to a folder; returns its first page.
+
+    `pictures` gives the images of the examples, `most_pictures` limits the adversarial ones of a board, and
+    `key_searches` gives what is known of guessed keys of the defence that some boards have in common.
+    """
+    site, render = Folder(folder), _environment()
     boards = queries.boards(engine)
-    for name, frame in (("boards", frames.boards_frame(boards)), ("cells", frames.cells_frame(boards))):
-        _write(folder / f"{name}.csv", frame.to_csv(index=False))
-        _write(folder / f"{name}.json", frame.to_json(orient="records", indent=1, force_ascii=False))
-    for path in (HERE / "static").iterdir():
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, folder / path.name)
-    page = (
-        _environment()
-        .get_template("index.html")
-        .render(
-            groups=_groups(boards),
-            boards=boards,
-            by_source={board.id: queries.best_by_source(engine, board) for board in boards},
+    site.frame("boards", frames.boards_frame(boards))
+    site.frame("cells", frames.cells_frame(boards))
+    for path in sorted((HERE / "static").iterdir()):
+        site.copy(path, f"static/{path.name}")
+    site.copy(HERE / "paper_results.csv", "paper_results.csv")
+    labels = home.labels(boards)
+    clean_of = _clean_images(site, pictures)
+    contestants: list[Contestant] = []
+    for page in defence.pages(boards):
+        shown = []
+        for board in page.boards:
+            everything = outcomes.outcomes(engine, board)
+            runs = outcomes.runs(engine, board.id)
+            sha256 = outcomes.examples_sha256(engine, board.id)
+            dataset = str(runs[0].spec.get("dataset", board.dataset)) if runs else board.dataset
+            files = outcomes.image_files(engine, board.id)
+            clean, sheets = clean_of(dataset, sha256, board.n_examples)
+            explorer.write(site, board, everything, files, clean, pictures, most_pictures, sheets)
+            site.text(
+                f"examples/board-{board.id}.html",
+                render(
+                    "explorer.html", root="../", board=board, page=page, label=labels[board.id], pictures=most_pictures
+                ),
+            )
+            contestants.append(home.contestant(board, page, labels[board.id], sha256, everything))
+            shown.append(defence.section(site, page, board, everything, runs))
+        context = defence.context(site, page, shown, key_searches(page.boards))
+        site.text(
+            f"defences/{page.slug}.html", render("defence.html", root="../", label=labels[page.boards[0].id], **context)
         )
-    )
-    return _write(folder / "index.html", page)
+    order = {board.id: place for place, board in enumerate(boards)}
+    contestants.sort(key=lambda one: order[one.board.id])
+    groups = compare.groups(contestants)
+    site.frame("data/comparison", compare.pairs_frame(groups))
+    site.text("compare.html", render("compare.html", root="", groups=groups, paper_rows=_paper_tables()))
+    site.text("about.html", render("about.html", root="", doubts=home.all_doubts(boards)))
+    first = site.text("index.html", render("home.html", root="", **home.context(contestants)))
+    site.finish()
+    return first
 
 
-def _environment() -> jinja2.Environment:
+def _clean_images(site: Folder, pictures: Pictures | None) -> Callable[[str, str, int], tuple[Any, str]]:
+    """The clean images of some examples and where their sheets are; boards on the same examples share both."""
+
+    @functools.lru_cache(maxsize=4)
+    def of(dataset: str, sha256: str, count: int) -> tuple[Any, str]:
+        place = f"examples/images-{sha256[:12]}"
+        found = pictures.clean(dataset, sha256, count) if pictures else None
+        if found is not None:
+            explorer.clean_sheets(site, place, found[0])
+        return found, place.removeprefix("examples/")
+
+    return of
+
+
+def _paper_tables() -> list[tuple[str, list[paper.Row]]]:
+    return [(norm, paper.table3(norm)) for norm in paper.EPSILONS]
+
+
+def _environment() -> Callable[..., str]:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -47,51 +106,20 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"share": share, "interval": interval, "epsilon": epsilon, "settings": settings}
-    environment.globals |= {"norm_names": NORM_NAMES, "matrix": matrix}
-    return environment
+    environment.filters |= {
+        "share": words.share,
+        "interval": words.interval,
+        "epsilon": words.epsilon,
+        "settings": words.settings,
+        "norm": words.norm,
+        "strategy": words.strategy,
+        "thousands": words.thousands,
+        "plural": words.plural,
+        "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
+    }
+    environment.globals |= {"words": words, "citation": paper.CITATION}
 
+    def render(template: str, **context: Any) -> str:
+        return environment.get_template(template).render(**context)
 
-def _groups(boards: list[Board]) -> list[tuple[str, float, list[Board]]]:
-    """Boards that may be compared with each other: of one norm and epsilon, ranked."""
-    groups: dict[tuple[str, float], list[Board]] = {}
-    for board in boards:
-        groups.setdefault((board.norm, board.epsilon), []).append(board)
-    return [(norm, size, members) for (norm, size), members in groups.items()]
-
-
-def matrix(board: Board, inside: bool) -> dict[str, Any]:
-    """A board's cells as attacks × sources; two settings of one attack are two rows."""
-    cells = [cell for cell in board.cells if cell.inside_threat_model == inside]
-    attacks = list(dict.fromkeys((cell.attack_id, cell.attack) for cell in cells))
-    sources = list(dict.fromkeys((cell.source_id, cell.source) for cell in cells))
-    by_key = {(cell.attack_id, cell.source_id): cell for cell in cells}
-    rows = [(name, [by_key.get((identity, s)) for s, _ in sources]) for identity, name in attacks]
-    return {"sources": [name for _, name in sources], "rows": rows, "cells": cells}
-
-
-def share(count: int | None, total: int) -> str:
-    return "–" if count is None or not total else f"{100 * count / total:.2f}"
-
-
-def interval(count: int | None, total: int) -> str:
-    if count is None or not total:
-        return ""
-    low, high = wilson(count, total)
-    return f"{100 * low:.1f} to {100 * high:.1f}"
-
-
-def epsilon(value: float) -> str:
-    """8/255 where it is a whole number of grey levels, else the number."""
-    levels = value * 255
-    return f"{round(levels)}/255" if levels >= 1 and abs(levels - round(levels)) < 1e-9 else f"{value:g}"
-
-
-def settings(values: dict[str, Any]) -> str:
-    return ", ".join(f"{key} = {value}" for key, value in values.items())
-
-
-def _write(path: Path, text: str) -> Path:
-    with written_whole(path) as stream:
-        stream.write(text.encode())
-    return path
+    return render
