@@ -61,6 +61,7 @@ COMMANDS = (
     looking.show,
     looking.results,
     site.leaderboard,
+    site.serve,
     checking.verify,
     data.data,
     database.db,

@@ -128,7 +128,7 @@ def cheapest_first(outcomes: Outcomes) -> list[int]:
 
 
 def told_by(outcomes: Outcomes) -> np.ndarray:
-    """For every example (N, int) the cell that tells its story: the cheapest that breaks it, else the closest to; -1 if none."""
+    """For every example (N, int) the cell that tells of it: the cheapest that breaks it, else the closest to; -1 if none."""
     order = cheapest_first(outcomes)
     if not order:
         return np.full(len(outcomes.labels), -1)

@@ -54,7 +54,7 @@ def write(
             scales = _adversarial_sheets(folder, place, outcomes, told, files, clean[0], pictures, most_pictures)
     index = _index(board, outcomes, told) | {
         "classes": _class_names(outcomes, clean[1] if clean else ()),
-        "clean_sheets": f"../{sheets}" if clean is not None else None,
+        "clean_sheets": sheets if clean is not None else None,
         "sheets": f"board-{board.id}",
         "height": size[0],
         "width": size[1],
@@ -127,7 +127,7 @@ def _adversarial_sheets(
     pictures: Pictures,
     most: int,
 ) -> list[float]:
-    """Sheets of adversarial images and of their magnified differences; returns by how much each is magnified, 0 if absent."""
+    """Sheets of adversarial images and of their magnified differences; returns how much each is magnified, 0 if absent."""
     count = min(most, len(clean))
     factors: list[float] = []
     for start in range(0, count, CHUNK):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 WIDTH, HEIGHT = 440, 270
-LEFT, RIGHT, TOP, BOTTOM = 44, 14, 14, 44
+LEFT, RIGHT, TOP, BOTTOM = 44, 14, 30, 44
 
 STANDALONE_STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#50565e}.grid{stroke:#e3e6ea}.axis{stroke:#9aa1a9}"
@@ -58,7 +58,7 @@ def lines(
     references: Sequence[tuple[str, float]] = (),
     y_label: str = "accuracy %",
 ) -> Markup:
-    """Accuracies (0 to 100) against x, one line a series with its name at its end, and dashed lines for references."""
+    """Accuracies (0 to 100) against x, one line a series, their names above, and dashed lines for references."""
     parts = [_percent_grid(), _x_axis(axis), _y_label(y_label)]
     for name, value in references:
         parts.append(
@@ -69,7 +69,7 @@ def lines(
         parts.append(_text(LEFT + 6, _y(value) - 5, f"{name} {value:.1f}"))
     for place, one in enumerate(series):
         parts.append(_line(one, axis, f"s{place % 4}"))
-    parts.append(_names(series, axis))
+    parts.append(_names(series))
     return _chart(parts, title)
 
 
@@ -138,7 +138,11 @@ def _percent_grid() -> Markup:
 def _x_axis(axis: Axis) -> Markup:
     bottom = HEIGHT - BOTTOM
     parts = [Markup('<line class="axis" x1="{}" x2="{}" y1="{b}" y2="{b}"/>').format(LEFT, WIDTH - RIGHT, b=bottom)]
-    parts += [_text(axis.at(value), bottom + 16, text, "middle") for value, text in axis.ticks]
+    for value, text in axis.ticks:
+        at_the_edge = axis.at(value) + 4 * len(text) > WIDTH
+        parts.append(
+            _text(WIDTH - 2 if at_the_edge else axis.at(value), bottom + 16, text, "end" if at_the_edge else "middle")
+        )
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, axis.label, "middle"))
     return Markup("").join(parts)
 
@@ -170,14 +174,11 @@ def _line(series: Series, axis: Axis, kind: str) -> Markup:
     return Markup("").join(parts)
 
 
-def _names(series: Sequence[Series], axis: Axis) -> Markup:
-    """Each line's name above its last point, moved apart where two would overlap."""
-    placed: list[float] = []
-    parts = []
-    for place, one in sorted(enumerate(series), key=lambda item: -item[1].points[-1].y):
-        y = _y(one.points[-1].y) - 9
-        while any(abs(y - other) < 14 for other in placed):
-            y += 14
-        placed.append(y)
-        parts.append(_text(WIDTH - RIGHT, max(y, TOP + 4), one.name, "end", f"name s{place % 4}"))
+def _names(series: Sequence[Series]) -> Markup:
+    """The name of each line in its colour, side by side above the chart."""
+    parts, x = [], float(LEFT)
+    for place, one in enumerate(series):
+        parts.append(Markup('<circle class="dot s{}" cx="{:.1f}" cy="12" r="4"/>').format(place % 4, x + 4))
+        parts.append(_text(x + 13, 16, one.name, "start", f"name s{place % 4}"))
+        x += 13 + 7.5 * len(one.name) + 18
     return Markup("").join(parts)

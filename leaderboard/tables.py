@@ -89,7 +89,7 @@ def matrix(board: Board, outcomes: Outcomes, *, inside: bool = True, only: str |
             for column in columns
         ]
         rows.append((name, [*entries, _union(board, outcomes, own)] if inside else entries))
-    titles = [f"{column} (1 to {len(grouped[column])})" if column in grouped else column for column in columns]
+    titles = [f"{column}:1–{len(grouped[column])}" if column in grouped else column for column in columns]
     if not inside:
         return Table(titles, rows)
     last = [_known(board, outcomes, [i for i in chosen if column_of(i) == column]) for column in columns]

@@ -124,7 +124,7 @@ def run(
             work.finish()
     finally:
         work.close()
-    page = _finish(database, work.summary.board_ids, out or images.folder_of(db).parent / "leaderboard")
+    page = _finish(database, work.summary.board_ids, db, out)
     summary = work.summary
     click.echo(
         f"cells: {summary.done} done ({summary.resumed} resumed), {summary.kept} there already, {len(summary.failed)} failed"
@@ -142,12 +142,12 @@ def _pairs(resolved: Any, request: str, attacks: tuple[str, ...], outside: bool)
     return plan.pairs(attacks, name, defence, resolved.engines, outside)
 
 
-def _finish(database: Any, board_ids: list[int], out: Path) -> Path:
+def _finish(database: Any, board_ids: list[int], db: str, out: Path | None) -> Path:
     from rich.console import Console
 
+    from bench.commands.site import built
     from bench.report import print_boards
     from bench.store import queries
-    from leaderboard.build import build
 
     print_boards([board for board in queries.boards(database) if board.id in board_ids], Console(soft_wrap=False))
-    return build(database, out)
+    return built(database, db, out)

@@ -95,11 +95,11 @@
     const cell = data.told[i] >= 0 ? data.cells[data.told[i]] : null;
     const answers = element("span", { className: "answers" }, element("b", { textContent: className(data.labels[i]) }));
     answers.append(right(i) ? "" : ` seen as ${className(data.clean[i])}`);
-    if (cell && data.told_pred[i] !== data.labels[i]) answers.append(` → ${className(data.told_pred[i])}`);
-    const how = cell ? `${fell(i) ? "first by" : right(i) ? "closest" : "under"} ${name(cell)}, margin ${margin(data.told_margin[i])}` : "";
+    if (fell(i)) answers.append(` → ${className(data.told_pred[i])}`);
+    const how = cell && right(i) ? `${fell(i) ? "first by" : "closest:"} ${name(cell)}, margin ${margin(data.told_margin[i])}` : "";
     const button = element("button", { type: "button", className: `example ${kind}` },
       element("span", { className: "pictures" }, picture("clean", i, 72), picture("adversarial", i, 72)),
-      answers, element("span", { className: "tag", textContent: text }), element("span", { className: "how", textContent: how }));
+      element("span", { className: "tag", textContent: text }), answers, element("span", { className: "how", textContent: how }));
     button.dataset.example = i;
     button.setAttribute("aria-label", `Example ${i}: ${answers.textContent}, ${text}. ${how}`);
     button.addEventListener("click", () => open(i));

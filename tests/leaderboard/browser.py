@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync", "--hide-scrollbars",
-    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--mute-audio",
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--hide-scrollbars", "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--mute-audio",
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1", "--remote-debugging-pipe", "about:blank",
 )  # fmt: skip
 PATIENCE = 60
@@ -54,7 +54,9 @@ class Browser:
     def __enter__(self) -> Browser:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._process.kill()
         self._process.wait()
         for end in (self._read, self._write):
@@ -109,8 +111,11 @@ class Browser:
 
         process = subprocess.Popen(
             [executable(), f"--user-data-dir={self._profile}", *FLAGS],
-            preexec_fn=in_place, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            preexec_fn=in_place,
+            close_fds=False,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(command_read)
         os.close(answer_write)
         return process, command_write, answer_read

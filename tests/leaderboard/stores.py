@@ -29,34 +29,63 @@ class Filler:
         self.run = writer.start_run(
             self.engine,
             {
-                "command": "bench run --defence linac --attack all", "preset": "laptop",
+                "command": "bench run --defence linac --attack all",
+                "preset": "laptop",
                 "spec_json": json.dumps({"preset": "laptop", "dataset": "cifar10", "examples": 60}),
-                "versions_json": json.dumps({"bench": "1.0", "python": "3.11"}), "device": "2 CPU cores", "git_commit": "c0ffee" * 6,
+                "versions_json": json.dumps({"bench": "1.0", "python": "3.11"}),
+                "device": "2 CPU cores",
+                "git_commit": "c0ffee" * 6,
             },
-        )  # fmt: skip
+        )
 
     def board(
-        self, name: str, norm: str, n: int, *, epsilon: float | None = None, keyed: bool = True, settings: dict[str, Any] | None = None,
+        self,
+        name: str,
+        norm: str,
+        n: int,
+        *,
+        epsilon: float | None = None,
+        keyed: bool = True,
+        settings: dict[str, Any] | None = None,
         description: str = "What it does, in a line.",
-    ) -> int:  # fmt: skip
+    ) -> int:
         """An empty board on the first n shipped CIFAR-10 images."""
         size = EPSILON[norm] if epsilon is None else epsilon
         made_of = {"name": name, "settings": settings or {}}
         defence = writer.ensure(
-            self.engine, schema.defence,
-            {"name": name, "version": "1", "params_json": json.dumps(settings or {}), "fingerprint": fingerprint(made_of),
-             "keyed": keyed, "key_id": "published" if keyed else None, "weights_sha256": fingerprint(name), "description": description},
-        )  # fmt: skip
+            self.engine,
+            schema.defence,
+            {
+                "name": name,
+                "version": "1",
+                "params_json": json.dumps(settings or {}),
+                "fingerprint": fingerprint(made_of),
+                "keyed": keyed,
+                "key_id": "published" if keyed else None,
+                "weights_sha256": fingerprint(name),
+                "description": description,
+            },
+        )
         return writer.ensure(
-            self.engine, schema.board,
-            {"defence_id": defence, "dataset": "cifar10", "examples_sha256": data.load("cifar10").examples(n).fingerprint,
-             "norm": norm, "epsilon": size, "n_examples": n, "fingerprint": fingerprint([made_of, norm, size, n])},
-        )  # fmt: skip
+            self.engine,
+            schema.board,
+            {
+                "defence_id": defence,
+                "dataset": "cifar10",
+                "examples_sha256": data.load("cifar10").examples(n).fingerprint,
+                "norm": norm,
+                "epsilon": size,
+                "n_examples": n,
+                "fingerprint": fingerprint([made_of, norm, size, n]),
+            },
+        )
 
     def cell(self, board: int, attack: str, source: str, strategy: str, inside: bool = True) -> writer.CellKey:
         ids = [
             writer.ensure(
-                self.engine, table, {"name": name, "version": "1", "params_json": '{"steps": 20}', "fingerprint": kind + name}
+                self.engine,
+                table,
+                {"name": name, "version": "1", "params_json": '{"steps": 20}', "fingerprint": kind + name},
             )
             for kind, table, name in (("a", schema.attack, attack), ("s", schema.source, source))
         ]
@@ -65,9 +94,19 @@ class Filler:
         return key
 
     def fill(
-        self, board: int, attack: str, source: str, strategy: str, share: float, strength: np.ndarray, *, inside: bool = True,
-        upto: int | None = None, pictures: bool = False, norm: str = "linf",
-    ) -> writer.CellKey:  # fmt: skip
+        self,
+        board: int,
+        attack: str,
+        source: str,
+        strategy: str,
+        share: float,
+        strength: np.ndarray,
+        *,
+        inside: bool = True,
+        upto: int | None = None,
+        pictures: bool = False,
+        norm: str = "linf",
+    ) -> writer.CellKey:
         """A cell that about `share` of the examples withstand, the strong ones rather than the weak."""
         key, n = self.cell(board, attack, source, strategy, inside), len(strength)
         labels = data.load("cifar10").examples(n).labels
@@ -80,13 +119,27 @@ class Filler:
             clean = data.load("cifar10").examples(n).unit()[:stop]
             step = self.random.choice([-1, 1], clean.shape) * EPSILON["linf"] * (1 if norm == "linf" else 0.3)
             made = np.clip(clean + step, 0, 1).astype(np.float32)
-            file, digest = images.save(images.folder_of(str(self.path)), fingerprint([board, attack, source]), 0, stop, made)
+            file, digest = images.save(
+                images.folder_of(str(self.path)), fingerprint([board, attack, source]), 0, stop, made
+            )
         rows = [
-            {"example_idx": i, "correct": int(pred[i] == labels[i]), "pred": int(pred[i]), "label": int(labels[i]),
-             "margin": float(margin[i]), "distance": 0.01, "source_success": 1, "source_margin": -1.0, "restart": 0,
-             "target": -1, "part": -1, "gradients": ENGINES.get(attack, 1), "queries": 2}
+            {
+                "example_idx": i,
+                "correct": int(pred[i] == labels[i]),
+                "pred": int(pred[i]),
+                "label": int(labels[i]),
+                "margin": float(margin[i]),
+                "distance": 0.01,
+                "source_success": 1,
+                "source_margin": -1.0,
+                "restart": 0,
+                "target": -1,
+                "part": -1,
+                "gradients": ENGINES.get(attack, 1),
+                "queries": 2,
+            }
             for i in range(stop)
-        ]  # fmt: skip
+        ]
         writer.record_shard(self.engine, key, ShardResult(0, stop, rows, "test", 1.0, {}, (), file, digest), n)
         return key
 
@@ -95,11 +148,17 @@ class Filler:
 
 
 def paper_like(folder: Path, n: int = 60, surrogates: int = 4) -> Filler:
-    """LINAC as in the paper's tables in both norms, with surrogates, bypass, other epsilons, doubts; and three other defences."""
+    """LINAC as in the paper's tables, with surrogates, a bypass and other epsilons; three other defences, doubts, failures."""
     filler = Filler(folder)
     strength = filler.random.random(n)
     for norm, ease in (("linf", 0.0), ("l2", 0.25)):
-        board = filler.board("linac", norm, n, settings={"layers": 5, "width": 256}, description="Lossy Implicit Network Activation Coding.")
+        board = filler.board(
+            "linac",
+            norm,
+            n,
+            settings={"layers": 5, "width": 256},
+            description="Lossy Implicit Network Activation Coding.",
+        )
         filler.clean(board, 0.93, strength)
         sources = [("nominal", "transfer", 0.85), ("at-linf", "transfer", 0.6), ("at-l2", "transfer", 0.5)]
         sources += [(f"surrogate:{k}", "transfer", 0.88) for k in range(1, surrogates + 1)]
@@ -107,15 +166,19 @@ def paper_like(folder: Path, n: int = 60, surrogates: int = 4) -> Filler:
         for source, strategy, share in sources:
             for engine in ENGINES:
                 pictures = engine in ("pgd", "mt")
-                filler.fill(board, engine, source, strategy, min(0.97, share + ease), strength, pictures=pictures, norm=norm)
+                filler.fill(
+                    board, engine, source, strategy, min(0.97, share + ease), strength, pictures=pictures, norm=norm
+                )
         filler.fill(board, "square", "query", "query", 0.1, strength, inside=False)
     for epsilon in (2 / 255, 4 / 255, 16 / 255):
         board = filler.board("linac", "linf", n, epsilon=epsilon, settings={"layers": 5, "width": 256})
         filler.clean(board, 0.93, strength)
         filler.fill(board, "pgd", "at-l2", "transfer", 0.95 - 11 * epsilon, strength)
     for name, keyed, source, strategy, share in (
-        ("block-shuffle", True, "bypass", "pba", 0.05), ("jpeg-23", False, "self", "bpda", 0.2), ("none", False, "self", "standard", 0.02),
-    ):  # fmt: skip
+        ("block-shuffle", True, "bypass", "pba", 0.05),
+        ("jpeg-23", False, "self", "bpda", 0.2),
+        ("none", False, "self", "standard", 0.02),
+    ):
         for norm in EPSILON:
             board = filler.board(name, norm, n, keyed=keyed)
             filler.clean(board, 0.9, strength)
@@ -123,21 +186,31 @@ def paper_like(folder: Path, n: int = 60, surrogates: int = 4) -> Filler:
                 filler.fill(board, engine, source, strategy, share, strength)
             if name == "jpeg-23":
                 filler.fill(board, "fab", source, strategy, share, strength, upto=n // 2)
-                writer.fail_shard(filler.engine, filler.cell(board, "apgd-t", source, strategy), 0, n, "w", "out of memory")
+                writer.fail_shard(
+                    filler.engine, filler.cell(board, "apgd-t", source, strategy), 0, n, "w", "out of memory"
+                )
                 key = filler.cell(board, "pgd", source, strategy)
-                writer.set_doubts(filler.engine, key, {"zero-gradient": f"Half of the gradients were zero ({n // 2} of {n} examples)"})
+                writer.set_doubts(
+                    filler.engine, key, {"zero-gradient": f"Half of the gradients were zero ({n // 2} of {n} examples)"}
+                )
     writer.finish_run(filler.engine, filler.run)
     return filler
 
 
 def hostile(folder: Path, n: int = 10) -> Filler:
-    """Everything a plug-in or a user can name, full of HTML: defence, settings, attack, source, strategy, error, doubt, command."""
+    """All that a plug-in or a user can name, full of HTML: defence, settings, attack, source, error, doubt, command."""
     filler = Filler(folder)
     filler.run = writer.start_run(
         filler.engine,
-        {"command": HOSTILE, "preset": HOSTILE[:40], "spec_json": json.dumps({HOSTILE: HOSTILE}),
-         "versions_json": json.dumps({HOSTILE: HOSTILE}), "device": HOSTILE, "git_commit": HOSTILE[:60]},
-    )  # fmt: skip
+        {
+            "command": HOSTILE,
+            "preset": HOSTILE[:40],
+            "spec_json": json.dumps({HOSTILE: HOSTILE}),
+            "versions_json": json.dumps({HOSTILE: HOSTILE}),
+            "device": HOSTILE,
+            "git_commit": HOSTILE[:60],
+        },
+    )
     strength = filler.random.random(n)
     for name in (HOSTILE, HOSTILE + "2"):
         board = filler.board(name, "linf", n, settings={HOSTILE: HOSTILE}, description=HOSTILE)
@@ -147,5 +220,7 @@ def hostile(folder: Path, n: int = 10) -> Filler:
         filler.fill(board, HOSTILE, HOSTILE + ":1", HOSTILE[:50], 0.4, strength)
         filler.fill(board, HOSTILE, HOSTILE + ":2", HOSTILE[:50], 0.4, strength)
         filler.fill(board, HOSTILE + "o", HOSTILE, HOSTILE[:50], 0.4, strength, inside=False)
-        writer.fail_shard(filler.engine, filler.cell(board, HOSTILE + "f", HOSTILE, HOSTILE[:50]), 0, n, HOSTILE, HOSTILE)
+        writer.fail_shard(
+            filler.engine, filler.cell(board, HOSTILE + "f", HOSTILE, HOSTILE[:50]), 0, n, HOSTILE, HOSTILE
+        )
     return filler
