@@ -17,8 +17,8 @@ import pytest
 
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--hide-scrollbars", "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--mute-audio",
-    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1", "--remote-debugging-pipe", "about:blank",
+    "--hide-scrollbars", "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
+    "--mute-audio", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1", "--remote-debugging-pipe", "about:blank",
 )  # fmt: skip
 PATIENCE = 60
 
@@ -94,6 +94,16 @@ class Browser:
         more = {"text": text} if text else {}
         self._call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=code, **more)
         self._call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)
+
+    def type(self, text: str) -> None:
+        """Types into what has the focus."""
+        self._call("Input.insertText", text=text)
+
+    def follow(self, link: str) -> None:
+        """Clicks a link, given as an expression, and waits for the page it leads to."""
+        self._loaded = False
+        self.run(f"{link}.click()")
+        self._until(lambda: self._loaded, f"{link} led nowhere")
 
     def screenshot(self, path: Path, full: bool = True) -> None:
         shot = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=full)

@@ -148,7 +148,7 @@ class Filler:
 
 
 def paper_like(folder: Path, n: int = 60, surrogates: int = 4) -> Filler:
-    """LINAC as in the paper's tables, with surrogates, a bypass and other epsilons; three other defences, doubts, failures."""
+    """LINAC as in the paper's tables, with surrogates and other epsilons; three other defences, a doubt, a failure."""
     filler = Filler(folder)
     strength = filler.random.random(n)
     for norm, ease in (("linf", 0.0), ("l2", 0.25)):
