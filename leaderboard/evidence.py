@@ -68,7 +68,8 @@ def families(sources: Iterable[str]) -> dict[str, list[str]]:
     for source in dict.fromkeys(sources):
         if parsed := words.family(source):
             found.setdefault(parsed[0], []).append((parsed[1], source))
-    return {name: [s for _, s in sorted(members)] for name, members in found.items() if len(members) > 1}
+    known = sorted(found, key=lambda name: words.SOURCE_ORDER.index(name) if name in words.SOURCE_ORDER else 99)
+    return {name: [source for _, source in sorted(found[name])] for name in known if len(found[name]) > 1}
 
 
 def by_members(outcomes: Outcomes) -> dict[str, list[int]]:

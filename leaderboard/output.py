@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -22,15 +21,14 @@ class Folder:
 
     def text(self, name: str, text: str) -> Path:
         """A page or a script."""
-        with written_whole(self._own(name)) as stream:
-            stream.write(text.encode())
-        return self.path / name
+        return self.data(name, text.encode())
 
-    def data(self, name: str, content: bytes) -> None:
-        """One of very many files: not forced to the disk one by one."""
-        path = self._own(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+    def data(self, name: str, content: bytes) -> Path:
+        """Any file. A site can always be built again, so nobody waits for the disk."""
+        self._written[name] = None
+        with written_whole(self.path / name, durable=False) as stream:
+            stream.write(content)
+        return self.path / name
 
     def frame(self, name: str, frame: pd.DataFrame) -> None:
         """A table as CSV and as JSON."""
@@ -38,9 +36,7 @@ class Folder:
         self.text(f"{name}.json", frame.to_json(orient="records", indent=1, force_ascii=False))
 
     def copy(self, source: Path, name: str) -> None:
-        path = self._own(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, path)
+        self.data(name, source.read_bytes())
 
     def finish(self) -> None:
         """Removes what an earlier build wrote and this one did not, and lists what is here."""
@@ -50,10 +46,6 @@ class Folder:
                 path.unlink(missing_ok=True)
         with written_whole(self.path / MANIFEST) as stream:
             stream.write(json.dumps(sorted(self._written), indent=0).encode())
-
-    def _own(self, name: str) -> Path:
-        self._written[name] = None
-        return self.path / name
 
     def _listed(self) -> set[str]:
         try:

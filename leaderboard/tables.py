@@ -14,7 +14,6 @@ from bench.store.queries import Board, Cell
 from leaderboard import evidence, words
 
 _ENGINES = ("aa", "mt", "pgd", "square")  # the paper's order
-_SOURCES = ("nominal", "at-linf", "at-l2", "surrogate", "reconstruction", "bypass", "self")
 _STRATEGIES = ("transfer", "bpda", "pba", "standard")
 
 
@@ -80,7 +79,7 @@ def matrix(board: Board, outcomes: Outcomes, *, inside: bool = True, only: str |
         return family_of.get(cells[column].source) or names[cells[column].source_id]
 
     attacks = words.distinct({cells[i].attack_id: cells[i].attack for i in chosen})
-    columns = ranked((column_of(i) for i in chosen), _SOURCES)
+    columns = ranked((column_of(i) for i in chosen), words.SOURCE_ORDER)
     rows = []
     for name in ranked(attacks.values(), _ENGINES):
         own = [i for i in chosen if attacks[cells[i].attack_id] == name]

@@ -35,6 +35,9 @@ SOURCES = {
     "self": "the defended model itself",
 }
 
+SOURCE_ORDER = tuple(SOURCES)
+"""In which order sources stand in tables; others follow by name."""
+
 STRATEGIES = {
     "transfer": "make the image on a model of the attacker's own, and hope that it carries over",
     "bpda": "go forward through the transform, and backward through a simpler one",

@@ -25,6 +25,11 @@ class Filler:
     def __init__(self, folder: Path, seed: int = 0) -> None:
         self.path = folder / "bench.db"
         self.engine: sa.Engine = database.open_database(str(self.path), create=True)
+        # Nobody waits for the disk: this store is not kept.
+        sa.event.listen(
+            self.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF").close()
+        )
+        self.engine.dispose()
         self.random = np.random.default_rng(seed)
         self.run = writer.start_run(
             self.engine,
