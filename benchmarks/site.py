@@ -93,11 +93,10 @@ def main() -> None:
         print(
             f"home page {home.stat().st_size / 1024:.0f} KiB; site {len(files):,} files, {sum(files) / 2**20:.0f} MiB"
         )
-        index = next(out.glob("examples/board-*/index.js"))
-        chunk = next(out.glob("examples/board-*/00000.js"))
-        print(
-            f"explorer of a board: {index.stat().st_size / 1024:.0f} KiB to start, {chunk.stat().st_size / 1024:.0f} KiB a hundred examples"
+        start, part = (
+            next(out.glob(f"examples/board-*/{name}.js")).stat().st_size / 1024 for name in ("index", "00000")
         )
+        print(f"explorer of a board: {start:.0f} KiB to start, {part:.0f} KiB a hundred examples")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from bench.store.queries import Board, Cell
 from leaderboard import evidence, words
 
 _ENGINES = ("aa", "mt", "pgd", "square")  # the paper's order
-_STRATEGIES = ("transfer", "bpda", "pba", "standard")
+_SOURCE_MODELS = ("transfer", "bpda")  # what the paper's Tables 1 and 2 call all source models
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,12 +101,12 @@ def strategies(board: Board, outcomes: Outcomes) -> Table | None:
     chosen = [i for i, c in enumerate(cells) if c.attack != "clean" and c.inside_threat_model]
     if not chosen:
         return None
-    names = ranked((cells[i].strategy for i in chosen), _STRATEGIES)
+    names = ranked((cells[i].strategy for i in chosen), tuple(words.STRATEGIES))
     groups: dict[str, list[int]] = {
         words.strategy(name): [i for i in chosen if cells[i].strategy == name] for name in names
     }
-    if "pba" in names and len(names) > 2:
-        groups["All but PBA"] = [i for i in chosen if cells[i].strategy != "pba"]
+    if len(names) > 2 and set(_SOURCE_MODELS) <= set(names):
+        groups["Transfer and BPDA"] = [i for i in chosen if cells[i].strategy in _SOURCE_MODELS]
     if len(names) > 1:
         groups["All"] = chosen
     attacks = words.distinct({cells[i].attack_id: cells[i].attack for i in chosen})

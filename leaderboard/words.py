@@ -11,7 +11,20 @@ from bench.store.frames import percent
 
 NORM_NAMES = {"linf": "L∞", "l2": "L2"}
 
-STRATEGY_NAMES = {"transfer": "Transfer", "bpda": "BPDA", "pba": "Bypass (PBA)", "standard": "Standard"}
+STRATEGY_NAMES = {
+    "transfer": "Transfer",
+    "bpda": "BPDA",
+    "pba": "Bypass (PBA)",
+    "standard": "Standard",
+    "ensemble": "Ensemble",
+    "pba-ensemble": "Bypass ensemble",
+    "adapter": "Adapter",
+    "expectation": "Expectation",
+    "own-models": "Given models",
+    "guessed-key": "Guessed key",
+    "key-leaked": "Leaked key",
+    "query": "Queries",
+}
 
 ENGINES = {
     "pgd": "projected gradient descent: many small steps along the source's gradient, from several random starts",
@@ -23,6 +36,7 @@ ENGINES = {
     "apgd-t": "a part of AutoAttack: gradient steps of adaptive size towards each target class",
     "fab": "looks for the smallest perturbation that crosses the boundary",
     "fab-t": "a part of AutoAttack: looks for the smallest perturbation towards each target class",
+    "boosted": "gradient steps made to carry over to other models: momentum, varied and shifted inputs",
 }
 
 SOURCES = {
@@ -33,6 +47,14 @@ SOURCES = {
     "reconstruction": "the defence turned into a reconstruction of the image, with attacker keys (BPDA)",
     "bypass": "the defended classifier itself, reached past the transform by a learned stand-in (PBA)",
     "self": "the defended model itself",
+    "ensemble": "the attacker's plain networks attacked as one, by the mean of their logits",
+    "bypass-ensemble": "several bypasses attacked as one",
+    "adapter": "the transform under an attacker's key, a learned adapter, then the defended classifier",
+    "expectation": "the mean over models trained under several attacker keys",
+    "guessed-key": "the defended classifier under a key that the attacker has found",
+    "key-leaked": "the defended model with its private key: outside the threat model",
+    "key-leaked-bypass": "forward with the private key, backward through the bypass: outside the threat model",
+    "query": "the defended model as a service that answers with logits: outside the threat model",
 }
 
 SOURCE_ORDER = tuple(SOURCES)
@@ -43,6 +65,12 @@ STRATEGIES = {
     "bpda": "go forward through the transform, and backward through a simpler one",
     "pba": "learn a stand-in for the transform, and attack the classifier through it",
     "standard": "attack the defended model directly, with everything known",
+    "ensemble": "attack several own models as one",
+    "pba-ensemble": "learn several stand-ins, and attack through all of them",
+    "adapter": "use an attacker's key, and learn to make up for it",
+    "expectation": "average over attacker keys",
+    "own-models": "attack models that the user gave",
+    "guessed-key": "search for the key first, then attack with what was found",
 }
 
 

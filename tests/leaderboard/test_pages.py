@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import json
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -166,6 +168,17 @@ def test_a_new_build_takes_away_its_old_files_and_no_others(tmp_path: Path) -> N
     (tmp_path / "outside.txt").write_text("not of the site")
     build(second.engine, site)
     assert (tmp_path / "outside.txt").exists()
+
+
+def test_building_the_site_does_not_import_tensorflow(site: Site, tmp_path: Path) -> None:
+    code = (
+        "import sys, atexit\n"
+        "atexit.register(lambda: print([m for m in ('tensorflow', 'keras', 'ray') if m in sys.modules], file=sys.stderr))\n"
+        f"from bench.cli import main; sys.argv = ['bench', 'leaderboard', '--db', {str(site.db)!r}, '--out', 'made']; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize("arguments", [["leaderboard", "--out", "made"], ["serve", "--out", "nothing-here"]])
