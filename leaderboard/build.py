@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
 from sqlalchemy.engine import Engine
 
 from bench.store import frames, outcomes, queries
+from bench.store.outcomes import Outcomes, RunRecord
 from bench.store.queries import Board
 from leaderboard import compare, defence, explorer, home, paper, words
 from leaderboard.compare import Contestant
@@ -23,6 +24,7 @@ HERE = Path(__file__).parent
 MOST_PICTURES = 1000
 
 KeySearches = Callable[[Sequence[Board]], KeySearch | None]
+Images = tuple[np.ndarray, Sequence[str]]
 
 
 def build(
@@ -37,68 +39,77 @@ def build(
     `pictures` gives the images of the examples, `most_pictures` limits the adversarial ones of a board, and
     `key_searches` gives what is known of guessed keys of the defence that some boards have in common.
     """
-    site, render = Folder(folder), _environment()
-    boards = queries.boards(engine)
+    site, boards = Folder(folder), queries.boards(engine)
     site.frame("boards", frames.boards_frame(boards))
     site.frame("cells", frames.cells_frame(boards))
     for path in sorted((HERE / "static").iterdir()):
         site.copy(path, f"static/{path.name}")
     site.copy(HERE / "paper_results.csv", "paper_results.csv")
-    labels = home.labels(boards)
-    clean_of = _clean_images(site, pictures)
-    contestants: list[Contestant] = []
-    for page in defence.pages(boards):
-        shown = []
-        for board in page.boards:
-            everything = outcomes.outcomes(engine, board)
-            runs = outcomes.runs(engine, board.id)
-            sha256 = outcomes.examples_sha256(engine, board.id)
-            dataset = str(runs[0].spec.get("dataset", board.dataset)) if runs else board.dataset
-            files = outcomes.image_files(engine, board.id)
-            clean, sheets = clean_of(dataset, sha256, board.n_examples)
-            explorer.write(site, board, everything, files, clean, pictures, most_pictures, sheets)
-            site.text(
-                f"examples/board-{board.id}.html",
-                render(
-                    "explorer.html", root="../", board=board, page=page, label=labels[board.id], pictures=most_pictures
-                ),
-            )
-            contestants.append(home.contestant(board, page, labels[board.id], sha256, everything))
-            shown.append(defence.section(site, page, board, everything, runs))
-        context = defence.context(site, page, shown, key_searches(page.boards))
-        site.text(
-            f"defences/{page.slug}.html", render("defence.html", root="../", label=labels[page.boards[0].id], **context)
-        )
+    work = _Work(engine, site, _environment(), pictures, most_pictures, home.labels(boards))
+    contestants = [one for page in defence.pages(boards) for one in work.defence(page, key_searches(page.boards))]
     order = {board.id: place for place, board in enumerate(boards)}
     contestants.sort(key=lambda one: order[one.board.id])
     groups = compare.groups(contestants)
     site.frame("data/comparison", compare.pairs_frame(groups))
-    site.text("compare.html", render("compare.html", root="", groups=groups, paper_rows=_paper_tables()))
-    site.text("about.html", render("about.html", root="", doubts=home.all_doubts(boards)))
-    first = site.text("index.html", render("home.html", root="", **home.context(contestants)))
+    work.page("compare.html", "compare.html", groups=groups, paper_rows=[(n, paper.table3(n)) for n in paper.EPSILONS])
+    work.page("about.html", "about.html", doubts=home.all_doubts(boards))
+    first = work.page("index.html", "home.html", **home.context(contestants))
     site.finish()
     return first
 
 
-def _clean_images(site: Folder, pictures: Pictures | None) -> Callable[[str, str, int], tuple[Any, str]]:
-    """The clean images of some examples and where their sheets are; boards on the same examples share both."""
+class _Work:
+    """A site being built, one defence after the other: only one board's answers are in memory at a time."""
 
-    @functools.lru_cache(maxsize=4)
-    def of(dataset: str, sha256: str, count: int) -> tuple[Any, str]:
-        place = f"examples/images-{sha256[:12]}"
-        found = pictures.clean(dataset, sha256, count) if pictures else None
-        if found is not None:
-            explorer.clean_sheets(site, place, found[0])
-        return found, place.removeprefix("examples/")
+    def __init__(
+        self,
+        engine: Engine,
+        site: Folder,
+        environment: jinja2.Environment,
+        pictures: Pictures | None,
+        most_pictures: int,
+        labels: dict[int, str],
+    ) -> None:
+        self._engine, self._site, self._environment = engine, site, environment
+        self._pictures, self._most_pictures, self._labels = pictures, most_pictures, labels
+        self._clean: dict[str, Images | None] = {}
 
-    return of
+    def page(self, name: str, template: str, **context: Any) -> Path:
+        """Renders a page; `root` leads from it to the site's folder."""
+        text = self._environment.get_template(template).render(root="../" * name.count("/"), **context)
+        return self._site.text(name, text)
+
+    def defence(self, page: defence.Page, search: KeySearch | None) -> list[Contestant]:
+        """A defence's page and its boards' explorers; returns what the home page and the comparison need of them."""
+        sections, contestants = [], []
+        for board in page.boards:
+            everything = outcomes.outcomes(self._engine, board)
+            runs = outcomes.runs(self._engine, board.id)
+            examples = outcomes.examples_sha256(self._engine, board.id)
+            label = self._labels[board.id]
+            self._explorer(board, everything, runs, examples)
+            self.page(f"examples/board-{board.id}.html", "explorer.html", board=board, page=page, label=label)
+            contestants.append(home.contestant(board, page, label, examples, everything))
+            sections.append(defence.section(self._site, page, board, everything, runs))
+        context = defence.context(self._site, page, sections, search)
+        self.page(f"defences/{page.slug}.html", "defence.html", label=self._labels[page.boards[0].id], **context)
+        return contestants
+
+    def _explorer(self, board: Board, everything: Outcomes, runs: Sequence[RunRecord], examples: str) -> None:
+        dataset = str(runs[0].spec.get("dataset", board.dataset)) if runs else board.dataset
+        sheets = f"images-{examples[:12]}"
+        if examples not in self._clean:  # boards on the same examples share their images
+            found = self._pictures.clean(dataset, examples, board.n_examples) if self._pictures else None
+            self._clean[examples] = found
+            if found is not None:
+                explorer.clean_sheets(self._site, f"examples/{sheets}", found[0])
+        files = outcomes.image_files(self._engine, board.id)
+        explorer.write(
+            self._site, board, everything, files, self._clean[examples], self._pictures, self._most_pictures, sheets
+        )
 
 
-def _paper_tables() -> list[tuple[str, list[paper.Row]]]:
-    return [(norm, paper.table3(norm)) for norm in paper.EPSILONS]
-
-
-def _environment() -> Callable[..., str]:
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -118,8 +129,4 @@ def _environment() -> Callable[..., str]:
         "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
     }
     environment.globals |= {"words": words, "citation": paper.CITATION}
-
-    def render(template: str, **context: Any) -> str:
-        return environment.get_template(template).render(**context)
-
-    return render
+    return environment

@@ -29,6 +29,7 @@ class Section:
 
     board: Board
     matrix: Table | None
+    published: Table | None  # the paper's numbers for the same
     members: list[tuple[str, Table]]  # a family of sources, one by one
     outside: Table | None
     strategies: Table | None
@@ -70,7 +71,7 @@ def _place(board: Board) -> tuple[Any, ...]:
 
 def section(site: Folder, page: Page, board: Board, outcomes: Outcomes, runs: list[RunRecord]) -> Section:
     """A board's tables and figures; writes their data beside the page."""
-    data, cells = f"data/{page.slug}/board-{board.id}", outcomes.cells
+    data = f"data/{page.slug}/board-{board.id}"
     matrix, strategies = tables.matrix(board, outcomes), tables.strategies(board, outcomes)
     inside = [cell for cell in board.cells if cell.inside_threat_model]
     members = [
@@ -93,13 +94,14 @@ def section(site: Folder, page: Page, board: Board, outcomes: Outcomes, runs: li
     if surrogates is not None:
         site.text(f"{data}-surrogates.csv", surrogates.data.to_csv(index=False))
     breakers, cover = evidence.breakers(outcomes), evidence.cover(outcomes)
-    site.frame(f"{data}-breakers", tables.breakers_frame(board, outcomes))
-    site.frame(f"{data}-cover", tables.cover_frame(board, outcomes))
-    name_of = {column: f"{cell.attack}@{cell.source}" for column, cell in enumerate(cells)}
+    site.frame(f"{data}-breakers", tables.breakers_frame(outcomes))
+    site.frame(f"{data}-cover", tables.cover_frame(outcomes))
+    name_of = evidence.names(outcomes)
     attacks = words.distinct({cell.attack_id: cell.attack for cell in board.cells})
     return Section(
         board=board,
         matrix=matrix,
+        published=tables.published(board),
         members=members,
         outside=outside,
         strategies=strategies if strategies and len(strategies.columns) > 1 else None,

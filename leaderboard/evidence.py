@@ -29,6 +29,13 @@ class Step:
     left: int
 
 
+def names(outcomes: Outcomes) -> list[str]:
+    """What each cell is called: attack@source; another setting of the same attack has a number."""
+    attacks = words.distinct({cell.attack_id: cell.attack for cell in outcomes.cells})
+    sources = words.distinct({cell.source_id: cell.source for cell in outcomes.cells})
+    return [f"{attacks[cell.attack_id]}@{sources[cell.source_id]}" for cell in outcomes.cells]
+
+
 def withstood(outcomes: Outcomes, columns: Sequence[int]) -> np.ndarray:
     """Which examples (N, bool) are right under all of these cells; not limited to those right without a perturbation."""
     return np.asarray(outcomes.correct[:, list(columns)].all(axis=1))

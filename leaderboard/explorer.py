@@ -91,7 +91,7 @@ def _index(board: Board, outcomes: Outcomes, told: np.ndarray) -> dict[str, Any]
     shown = np.maximum(told, 0)
     right = outcomes.clean if outcomes.clean is not None else np.ones(board.n_examples, bool)
     broken = ~outcomes.correct & (outcomes.pred >= 0) & right[:, None]
-    has_cells = bool(outcomes.cells)
+    names, has_cells = evidence.names(outcomes), bool(outcomes.cells)
     return {
         "n": board.n_examples,
         "chunk": CHUNK,
@@ -104,8 +104,7 @@ def _index(board: Board, outcomes: Outcomes, told: np.ndarray) -> dict[str, Any]
         "told_margin": _text(_hundredths(outcomes, slice(None))[everyone, shown]) if has_cells else "",
         "cells": [
             {
-                "attack": cell.attack,
-                "source": cell.source,
+                "name": names[column],
                 "inside": cell.inside_threat_model,
                 "done": cell.status == "done",
                 "clean": bool(outcomes.clean is not None and column == 0),

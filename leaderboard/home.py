@@ -95,7 +95,7 @@ def context(contestants: Sequence[Contestant]) -> dict[str, Any]:
         "n_defences": len({identity(board) for board in boards}),
         "doubts_of": board_doubts,
         "paper_examples": paper.EXAMPLES,
-        "paper_count": paper_count,
+        "paper_count": paper.count,
     }
 
 
@@ -113,8 +113,3 @@ def _ranking(norm: str, own: Sequence[Contestant]) -> Ranking:
         [one for one in own if one.board.epsilon != usual],
         paper.table3(norm) if published == usual else [],
     )
-
-
-def paper_count(accuracy: float) -> int:
-    """A percentage of the paper as a count of its test images, for its interval."""
-    return round(accuracy / 100 * paper.EXAMPLES)

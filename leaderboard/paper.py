@@ -66,9 +66,28 @@ def table3(norm: str) -> list[Row]:
     return sorted(rows, key=lambda row: (-row.best_known, row.defence))
 
 
-def cell(defence: str, norm: str, attack: str, source: str) -> float | None:
-    """The paper's number for a cell, if it has one."""
-    for figure in figures():
-        if (figure.defence, figure.norm, figure.attack, figure.source) == (defence, norm, attack, source):
-            return figure.accuracy
-    return None
+def count(accuracy: float) -> int:
+    """A percentage of the paper as a count of its test images, for its interval."""
+    return round(accuracy / 100 * EXAMPLES)
+
+
+_MATRIX = {  # sources as in Tables 1, 2 and 7, and what the pages call them
+    "nominal": "nominal",
+    "at-linf": "at-linf",
+    "at-l2": "at-l2",
+    "surrogate:all": "surrogate:1–10",
+    "reconstruction:all": "reconstruction:1–10",
+    "pba": "bypass",
+    "all-transfer": "all but bypass",
+    "all": "all",
+}
+
+
+def matrix(defence: str, norm: str) -> dict[str, dict[str, float | None]]:
+    """The paper's engine × source table of a defence, by engine and then by source; empty if it has none."""
+    rows: dict[str, dict[str, float | None]] = {}
+    for f in figures():
+        if f.where in ("table1", "table2", "table7") and (f.defence, f.norm) == (defence, norm) and f.source in _MATRIX:
+            rows.setdefault(f.attack, {})[_MATRIX[f.source]] = f.accuracy
+    order = list(_MATRIX.values())
+    return {engine: dict(sorted(row.items(), key=lambda item: order.index(item[0]))) for engine, row in rows.items()}

@@ -11,7 +11,7 @@ import pandas as pd
 from bench.store.frames import percent
 from bench.store.outcomes import Outcomes
 from bench.store.queries import Board, Cell
-from leaderboard import evidence, words
+from leaderboard import evidence, paper, words
 
 _ENGINES = ("aa", "mt", "pgd", "square")  # the paper's order
 _SOURCE_MODELS = ("transfer", "bpda")  # what the paper's Tables 1 and 2 call all source models
@@ -151,22 +151,35 @@ def _over(board: Board, outcomes: Outcomes, columns: list[int], count: Callable[
     return Entry(count(done), board.n_examples, incomplete=left_out if len(done) < len(columns) else "")
 
 
-def breakers_frame(board: Board, outcomes: Outcomes) -> pd.DataFrame:
+def published(board: Board) -> Table | None:
+    """The paper's numbers for the same defence, norm and epsilon, if it has such a table."""
+    rows = paper.matrix(board.defence, board.norm) if board.epsilon == paper.EPSILONS.get(board.norm) else {}
+    if not rows:
+        return None
+
+    def entries(row: dict[str, float | None]) -> list[Entry]:
+        return [Entry(None if v is None else paper.count(v), paper.EXAMPLES) for v in row.values()]
+
+    engines = [(engine, entries(row)) for engine, row in rows.items() if engine != "best_known"]
+    return Table(list(rows["best_known"]), engines, None, ("Best Known", entries(rows["best_known"])))
+
+
+def breakers_frame(outcomes: Outcomes) -> pd.DataFrame:
     """How many examples each counted cell breaks, and how many no other breaks."""
-    cells = outcomes.cells
+    names = evidence.names(outcomes)
     return pd.DataFrame(
-        [(cells[b.column].attack, cells[b.column].source, b.breaks, b.alone) for b in evidence.breakers(outcomes)],
-        columns=["attack", "source", "breaks", "only_this_one"],
+        [(names[b.column], b.breaks, b.alone) for b in evidence.breakers(outcomes)],
+        columns=["attack", "breaks", "only_this_one"],
     )
 
 
-def cover_frame(board: Board, outcomes: Outcomes) -> pd.DataFrame:
+def cover_frame(outcomes: Outcomes) -> pd.DataFrame:
     """The greedy cover: attacks in order, what each adds, and Best Known (percent) after it."""
-    cells, total = outcomes.cells, board.n_examples
+    names, total = evidence.names(outcomes), len(outcomes.labels)
     return pd.DataFrame(
         [
-            (step, cells[s.column].attack, cells[s.column].source, s.adds, percent(s.left / total))
+            (step, names[s.column], s.adds, percent(s.left / total))
             for step, s in enumerate(evidence.cover(outcomes), 1)
         ],
-        columns=["step", "attack", "source", "adds", "best_known"],
+        columns=["step", "attack", "adds", "best_known"],
     )

@@ -122,7 +122,7 @@ def plural(count: int, word: str) -> str:
 def slug(name: str, *identity: Any) -> str:
     """A file name for something of any name: readable, safe, and its own by a digest of what it is."""
     readable = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
-    digest = hashlib.sha256(repr((name, *identity)).encode()).hexdigest()[:6]
+    digest = hashlib.sha256(repr((name, *identity)).encode()).hexdigest()[:8]
     return f"{readable}-{digest}" if readable else digest
 
 

@@ -14,7 +14,7 @@
     made.append(...children);
     return made;
   };
-  const name = (cell) => (cell.clean ? "no perturbation" : `${cell.attack}@${cell.source}`);
+  const name = (cell) => (cell.clean ? "no perturbation" : cell.name);
   const className = (label) => (label < 0 ? "–" : data.classes[label]);
   const margin = (hundredths) => (hundredths / 100).toFixed(2).replace("-", "−");
   const right = (i) => !data.has_clean || data.clean[i] === data.labels[i];
@@ -72,7 +72,7 @@
   const picture = (kind, i, size) => {
     const box = element("span", { className: "picture" });
     const sheet = String(Math.floor(i / data.chunk)).padStart(5, "0"), place = i % data.chunk;
-    const missing = kind === "clean" ? !data.clean_sheets : !(data.magnified[i] >= 0 && i < data.magnified.length && data.magnified[i] > 0);
+    const missing = kind === "clean" ? !data.clean_sheets : !(data.magnified[i] > 0);
     box.style.width = `${size}px`;
     box.style.height = data.width ? `${(size * data.height) / data.width}px` : `${size}px`;
     if (missing) { box.classList.add("absent"); return box; }

@@ -126,8 +126,11 @@ def test_the_papers_rows_are_its_table_3() -> None:
     assert list(linf) == ["linac", "jpeg-10", "jpeg-23", "block-shuffle", "pca-block", "pca-full"]
     assert (linf["linac"].clean, linf["linac"].best_known, linf["linac"].strategy) == (93.08, 35.32, "pba")
     assert linf["jpeg-23"].engines == {"aa": 11.90, "mt": None, "pgd": 17.49, "square": 5.36}
-    assert paper.cell("linac", "l2", "pgd", "at-l2") == 74.19
-    assert paper.cell("linac", "l2", "pgd", "nowhere") is None
+    table = paper.matrix("linac", "l2")
+    assert list(table) == ["aa", "mt", "pgd", "square", "best_known"]
+    assert list(table["pgd"].values()) == [88.61, 82.39, 74.19, 88.36, 75.00, 66.93, 70.90]
+    assert paper.matrix("block-shuffle", "linf")["best_known"]["all"] == 0.00
+    assert paper.matrix("none", "linf") == {}
 
 
 def test_key_search_section() -> None:
