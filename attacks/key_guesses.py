@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -98,7 +98,9 @@ class KeysFile:
         try:
             lines = path.read_text().splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"cannot read keys file {path}: {getattr(error, 'strerror', None) or 'not text'}") from None
+            raise UsageError(
+                f"cannot read keys file {path}: {getattr(error, 'strerror', None) or 'not text'}"
+            ) from None
         self._guesses = [
             Guess(_key(path, number, line), f"{path.name}, line {number}")
             for number, line in enumerate(lines, start=1)
@@ -123,13 +125,3 @@ def _key(path: Path, number: int, line: str) -> int:
     if not LOWEST <= key <= HIGHEST:
         raise UsageError(f"keys file {path}, line {number}: not a signed 64-bit integer; give one a line")
     return key
-
-
-def distinct(sources: Iterable[GuessSource]) -> Iterator[Guess]:
-    """The guesses of all sources one after the other, each key once."""
-    seen: set[int] = set()
-    for source in sources:
-        for guess in source:
-            if guess.key not in seen:
-                seen.add(guess.key)
-                yield guess

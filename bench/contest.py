@@ -47,23 +47,7 @@ class Contest:
         return dataclasses.asdict(self.defence.settings)
 
     def defence_row(self) -> dict[str, Any]:
-        identity = {
-            "name": self.defence_name,
-            "version": self.defence.version,
-            "settings": self.settings,
-            "weights": self.classifier.digest,
-            "key": self.key.id if self.key else None,
-        }
-        return {
-            "name": self.defence_name,
-            "version": self.defence.version,
-            "params_json": canonical(self.settings),
-            "fingerprint": fingerprint(identity),
-            "keyed": self.defence.keyed,
-            "key_id": identity["key"],
-            "weights_sha256": self.classifier.digest,
-            "description": registry.entry("defences", self.defence_name).description,
-        }
+        return defence_row(self.defence_name, self.defence, self.classifier.digest, self.key.id if self.key else None)
 
     def board_row(self, norm: str, defence_id: int) -> dict[str, Any]:
         identity = {
@@ -108,6 +92,28 @@ class Contest:
             "params_json": canonical(made_of),
             "fingerprint": fingerprint(identity),
         }
+
+
+def defence_row(name: str, defence: Defence, weights_sha256: str, key_id: str | None) -> dict[str, Any]:
+    """A defended model's row: the algorithm and its settings, the classifier's weights, and the name of the key."""
+    settings = dataclasses.asdict(defence.settings)
+    identity = {
+        "name": name,
+        "version": defence.version,
+        "settings": settings,
+        "weights": weights_sha256,
+        "key": key_id,
+    }
+    return {
+        "name": name,
+        "version": defence.version,
+        "params_json": canonical(settings),
+        "fingerprint": fingerprint(identity),
+        "keyed": defence.keyed,
+        "key_id": key_id,
+        "weights_sha256": weights_sha256,
+        "description": registry.entry("defences", name).description,
+    }
 
 
 def prepare(spec: Spec, request: str, key: PrivateKey, weights: Path | None, may_train: bool, say: Any) -> Contest:

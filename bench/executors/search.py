@@ -45,6 +45,10 @@ class SearchSetup:
 
 def scores(setup: SearchSetup, guesses: Iterable[int]) -> Iterator[Score]:
     """The scores of the guesses as they come, not in order. Leaving the loop ends the process at once."""
+    left = iter(guesses)
+    guess = next(left, None)
+    if guess is None:
+        return
     context = multiprocessing.get_context("spawn")
     pipe, far_end = context.Pipe()
     process = context.Process(target=_serve, args=(far_end,), daemon=True, name="bench-key-search")
@@ -52,13 +56,12 @@ def scores(setup: SearchSetup, guesses: Iterable[int]) -> Iterator[Score]:
     far_end.close()
     try:
         pipe.send(setup)
-        waiting, left = 0, iter(guesses)
-        while True:
-            while waiting < AHEAD * (os.cpu_count() or 1) and (guess := next(left, None)) is not None:
+        waiting = 0
+        while waiting or guess is not None:
+            while guess is not None and waiting < AHEAD * (os.cpu_count() or 1):
                 pipe.send(guess)
                 waiting += 1
-            if not waiting:
-                return
+                guess = next(left, None)
             kind, *rest = pipe.recv()
             if kind == "failed":
                 raise BenchError(f"the key search failed: {rest[0]}") from RuntimeError(rest[1])
