@@ -62,10 +62,10 @@ def histogram(search: KeySearch) -> list[str]:
     lines = ["accuracy %   guesses"]
     for bin in range(min(*counts, defended), max(*counts, defended) + 1):
         total, early = counts.get(bin, (0, 0))
-        bar = "█" * (-(-BAR * total // most))
+        bar = " " + "█" * (-(-BAR * total // most)) if total else ""
         mark = "  ← defended accuracy" if bin == defended else ""
         cut = f" ({early:,} dropped early)" if early else ""
-        lines.append(f"{bin * BIN:>4} to {(bin + 1) * BIN:<4} {total:>7,} {bar}{cut}{mark}")
+        lines.append(f"{bin * BIN:>4} to {(bin + 1) * BIN:<4} {total:>7,}{bar}{cut}{mark}")
     if any(early for _, early in counts.values()):
         lines.append("the accuracy of a guess that was dropped early is that on the few images it was given")
     return lines
@@ -90,7 +90,7 @@ def best_table(search: KeySearch, count: int = 10) -> Table:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """Images transformed and classified, and seconds of a core: with the race, and with every guess scored to the end."""
+    """Images transformed and classified, and seconds of a key's thread: with the race, and with every guess scored to the end."""
 
     raced: int
     whole: int
@@ -116,7 +116,7 @@ def cost_of(search: KeySearch) -> Cost:
 def cost(search: KeySearch) -> list[str]:
     spent = cost_of(search)
     lines = [
-        f"spent: {spent.spent:,} images transformed and classified, {duration(spent.spent_seconds)} of a core",
+        f"spent: {spent.spent:,} images transformed and classified in {duration(spent.spent_seconds)}, summed over threads",
         f"race: {spent.raced:,} of {spent.whole:,} images decide every guess, {spent.saving:.1f} times fewer; a key of "
         f"{_percent(search.race_floor)} or better is lost with probability {search.race_error:g} at most",
     ]

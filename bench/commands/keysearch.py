@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of --random, and of the images.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N of these guesses.")
 @click.option(
-    "--images", "image_count", type=click.IntRange(10), default=500, show_default=True, help="Training images a guess."
+    "--images", "image_count", type=click.IntRange(10), default=1000, show_default=True, help="Training images a guess."
 )
 @click.option(
     "--paper", is_flag=True, help="Score on the first 100 test images, as the paper did: outside the threat model."
@@ -176,7 +176,10 @@ def _print(result: KeySearch, found_at: dict[int, int], form: str) -> None:
     else:
         from rich.console import Console
 
-        keysearch_report.print_report(result, found_at, Console(soft_wrap=True, highlight=False))
+        console = Console(
+            soft_wrap=True, highlight=False, width=max(100, Console().width)
+        )  # a guess is never cut short
+        keysearch_report.print_report(result, found_at, console)
 
 
 def _save(path: Path, key: int) -> None:
