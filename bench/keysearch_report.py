@@ -90,7 +90,7 @@ def best_table(search: KeySearch, count: int = 10) -> Table:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """Images transformed and classified, and seconds of a key's thread: with the race, and with every guess scored to the end."""
+    """Images transformed and classified, and seconds over all threads: of the race, of all to the end, and spent."""
 
     raced: int
     whole: int
