@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench import devices
 from bench.api import UsageError
 from bench.commands.options import db_option, examples, preset_option
 
@@ -114,7 +113,6 @@ def keysearch(
     from bench.store.database import explained, open_database
 
     resolved = spec.resolve(preset, dataset=dataset)
-    devices.configure()
     from bench import keysearch as searching
 
     target = searching.find_target(resolved, defence, key_name or named or PUBLISHED_ID)

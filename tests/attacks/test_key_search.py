@@ -84,7 +84,9 @@ def dropped(race: Race, right: np.ndarray) -> np.ndarray:
     return np.any([so_far[:, n - 1] <= cut for n, cut in cuts.items()], axis=0)
 
 
-@pytest.mark.parametrize(("floor", "error", "look_every"), [(0.7, 0.05, 1), (0.5, 0.1, 2), (0.9, 0.02, 3), (0.6, 0.2, 4)])
+@pytest.mark.parametrize(
+    ("floor", "error", "look_every"), [(0.7, 0.05, 1), (0.5, 0.1, 2), (0.9, 0.02, 3), (0.6, 0.2, 4)]
+)
 def test_the_bound_against_every_possible_race(floor: float, error: float, look_every: int) -> None:
     race = Race(floor, error, 12, look_every)
     runs = np.array(list(itertools.product([False, True], repeat=12)))
