@@ -142,8 +142,8 @@ def verdict(search: KeySearch, found_at: Mapping[int, int]) -> list[str]:
             f"{_percent(guess.accuracy)}, its defended accuracy"
         )
     lines.append(
-        "to go on with it: --save FOUND.key keeps it, and the defended model can then be attacked directly by "
-        f"'bench run --defence {defence} --attack pgd@key-leaked --outside-threat-model'"
+        f"to go on with it: --save FOUND.key keeps it, then 'bench run --defence {defence} --attack pgd@guessed-key "
+        "--key-guess FOUND.key' attacks the defended model through it"
     )
     return lines
 

@@ -55,7 +55,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_published_key_is_found_and_the_defence_said_to_be_broken(found: Path) -> None:
     said = (found / "out.txt").read_text()
     assert f"BROKEN by key search: with the key {PUBLISHED_KEY} (meta-seed 42, guess number 13)" in said
-    assert "--attack pgd@key-leaked --outside-threat-model" in said
+    assert "--attack pgd@guessed-key --key-guess FOUND.key" in said
     assert "OUTSIDE the threat model" in said
     assert "← defended accuracy" in said
     assert "times fewer" in said
