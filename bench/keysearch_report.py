@@ -154,7 +154,7 @@ def as_csv(search: KeySearch) -> str:
 
 def as_json(search: KeySearch, found_at: Mapping[int, int]) -> str:
     spent = cost_of(search)
-    fields = {name: value for name, value in dataclasses.asdict(search).items() if name != "guesses"}
+    fields = {f.name: getattr(search, f.name) for f in dataclasses.fields(search) if f.name != "guesses"}
     return json.dumps(
         {
             **fields,
