@@ -20,7 +20,7 @@ from bench.api import Attacked, Batch, BenchError
 from bench.contest import Contest
 from bench.executors.inside import InsideExecutor
 from bench.executors.local import LocalExecutor, Outcome
-from bench.executors.worker import Setup, Task
+from bench.executors.worker import Task
 from bench.fingerprint import fingerprint
 from bench.plan import Pair
 from bench.progress import Reporter
@@ -251,19 +251,6 @@ class Run:
     def _task(self, cell: PlannedCell, start: int, stop: int) -> Task:
         contest, pair = cell.contest, cell.pair
         assert pair is not None
-        setup = Setup(
-            contest.spec,
-            contest.spec.dataset,
-            contest.defence_name,
-            contest.settings,
-            contest.classifier_spec.recipe.depth,
-            contest.classifier_spec.recipe.width,
-            contest.weights,
-            contest.defended,
-            contest.own_models,
-            contest.guess,
-            self._options.may_train,
-        )
         seeds = plan.example_seeds(contest.spec.seed, cell.fingerprint, start, stop)
         batch = Batch(
             contest.images[start:stop],
@@ -273,7 +260,8 @@ class Run:
             contest.spec.epsilon[cell.norm],
             self._options.batch_size,
         )
-        return Task(setup, pair.engine, dataclasses.asdict(pair.settings), pair.source, pair.strategy, batch)
+        setup, settings = contest.setup(self._options.may_train), dataclasses.asdict(pair.settings)
+        return Task(setup, pair.engine, settings, pair.source, pair.strategy, batch)
 
     def _work(self, cell: PlannedCell, examples: int) -> int:
         from bench import registry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,15 @@ from sqlalchemy.engine import Engine
 
 from bench.store import frames, outcomes, queries
 from bench.store.outcomes import Outcomes, RunRecord
-from bench.store.queries import Board
+from bench.store.queries import Board, KeySearch
 from leaderboard import compare, defence, explorer, home, paper, words
 from leaderboard.compare import Contestant
 from leaderboard.explorer import Pictures
-from leaderboard.figures import KeySearch
 from leaderboard.output import Folder
 
 HERE = Path(__file__).parent
 MOST_PICTURES = 1000
 
-KeySearches = Callable[[Sequence[Board]], KeySearch | None]
 Images = tuple[np.ndarray, Sequence[str]]
 
 
@@ -32,12 +30,10 @@ def build(
     folder: Path,
     pictures: Pictures | None = None,
     most_pictures: int = MOST_PICTURES,
-    key_searches: KeySearches = lambda boards: None,
 ) -> Path:
     """Writes the site to a folder; returns its first page.
 
-    `pictures` gives the images of the examples, `most_pictures` limits the adversarial ones of a board, and
-    `key_searches` gives what is known of guessed keys of the defence that some boards have in common.
+    `pictures` gives the images of the examples, `most_pictures` limits the adversarial ones of a board.
     """
     site, boards = Folder(folder), queries.boards(engine)
     site.frame("boards", frames.boards_frame(boards))
@@ -46,7 +42,12 @@ def build(
         site.copy(path, f"static/{path.name}")
     site.copy(HERE / "paper_results.csv", "paper_results.csv")
     work = _Work(engine, site, _environment(), pictures, most_pictures, home.labels(boards))
-    contestants = [one for page in defence.pages(boards) for one in work.defence(page, key_searches(page.boards))]
+    searches = queries.key_searches(engine)
+    contestants = [
+        one
+        for page in defence.pages(boards)
+        for one in work.defence(page, [s for s in searches if defence.identity(s) == defence.identity(page.boards[0])])
+    ]
     order = {board.id: place for place, board in enumerate(boards)}
     contestants.sort(key=lambda one: order[one.board.id])
     groups = compare.groups(contestants)
@@ -79,7 +80,7 @@ class _Work:
         text = self._environment.get_template(template).render(root="../" * name.count("/"), **context)
         return self._site.text(name, text)
 
-    def defence(self, page: defence.Page, search: KeySearch | None) -> list[Contestant]:
+    def defence(self, page: defence.Page, searches: Sequence[KeySearch]) -> list[Contestant]:
         """A defence's page and its boards' explorers; returns what the home page and the comparison need of them."""
         sections, contestants = [], []
         for board in page.boards:
@@ -91,7 +92,7 @@ class _Work:
             self.page(f"examples/board-{board.id}.html", "explorer.html", board=board, page=page, label=label)
             contestants.append(home.contestant(board, page, label, examples, everything))
             sections.append(defence.section(self._site, page, board, everything, runs))
-        context = defence.context(self._site, page, sections, search)
+        context = defence.context(self._site, page, sections, searches)
         self.page(f"defences/{page.slug}.html", "defence.html", label=self._labels[page.boards[0].id], **context)
         return contestants
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.store.outcomes import Outcomes, RunRecord
-from bench.store.queries import Board
+from bench.store.queries import Board, KeySearch
 from leaderboard import evidence, figures, paper, tables, words
-from leaderboard.figures import Figure, KeySearch
+from leaderboard.figures import Figure
 from leaderboard.output import Folder
 from leaderboard.tables import Table
 
@@ -46,9 +46,9 @@ class Section:
     data: str
 
 
-def identity(board: Board) -> tuple[Any, ...]:
-    """What makes two boards those of one defence."""
-    return (board.defence, json.dumps(board.defence_settings, sort_keys=True), board.key_id, board.weights_sha256)
+def identity(of: Board | KeySearch) -> tuple[Any, ...]:
+    """What makes two boards, or a board and a key search, those of one defence."""
+    return (of.defence, json.dumps(of.defence_settings, sort_keys=True), of.key_id, of.weights_sha256)
 
 
 def pages(boards: Sequence[Board]) -> list[Page]:
@@ -122,7 +122,7 @@ def section(site: Folder, page: Page, board: Board, outcomes: Outcomes, runs: li
     )
 
 
-def context(site: Folder, page: Page, sections: Sequence[Section], search: KeySearch | None) -> dict[str, Any]:
+def context(site: Folder, page: Page, sections: Sequence[Section], searches: Sequence[KeySearch]) -> dict[str, Any]:
     """What the page's template is given; the first board of each norm is its main one."""
     main = {section.board.norm: section for section in reversed(sections)}
     epsilon_figures = [
@@ -132,16 +132,16 @@ def context(site: Folder, page: Page, sections: Sequence[Section], search: KeySe
     ]
     for figure in epsilon_figures:
         site.text(f"data/{page.slug}/{figure.name}.csv", figure.data.to_csv(index=False))
-    keys = figures.key_search_section(search)
-    if keys is not None:
-        site.text(f"data/{page.slug}/{keys.figure.name}.csv", keys.figure.data.to_csv(index=False))
+    keys = [found for search in searches if (found := figures.key_search_section(search))]
+    for one in keys:
+        site.text(f"data/{page.slug}/{one.figure.name}.csv", one.figure.data.to_csv(index=False))
     return {
         "page": page,
         "defence": page.boards[0],
         "main": [section for section in sections if main[section.board.norm] is section],
         "others": [section for section in sections if main[section.board.norm] is not section],
         "epsilon_figures": epsilon_figures,
-        "key_search": keys,
+        "key_searches": keys,
         "runs": {run.id: run for section in sections for run in section.runs},
     }
 

@@ -10,6 +10,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from bench.store.frames import percent
+from bench.store.queries import KeySearch
 from leaderboard import svg, words
 from leaderboard.svg import Axis, Point, Series
 
@@ -28,24 +29,12 @@ class Figure:
 
 
 @dataclasses.dataclass(frozen=True)
-class KeySearch:
-    """Guessed keys with the accuracy each gives: (name or origin, share right, images it was tried on).
-
-    A search may drop hopeless keys after a few images, so guesses on more images come before those on fewer.
-    """
-
-    guesses: Sequence[tuple[str, float, int]]
-    defended_accuracy: float
-    found: bool  # whether one of them does as well as the right key
-
-
-@dataclasses.dataclass(frozen=True)
 class KeySearchSection:
-    """Figure 2 and Table 4: the histogram of all guesses, and the best of them."""
+    """Figure 2 and Table 4: the histogram of all guesses, and the best of them: (where from, share right, images)."""
 
+    search: KeySearch
     figure: Figure
     best: Sequence[tuple[str, float, int]]
-    found: bool
 
 
 def surrogates(norm: str, curves: Mapping[str, Sequence[int]], n_examples: int, clean: int) -> Figure | None:
@@ -99,23 +88,29 @@ def against_epsilon(norm: str, points: Sequence[tuple[float, int, int, int]]) ->
 
 
 def key_search_section(search: KeySearch | None) -> KeySearchSection | None:
-    """How guessed keys fare against the right one (the paper's Figure 2 and Table 4); None without a search."""
+    """How guessed keys fare against the right one (the paper's Figure 2 and Table 4); None without a guess.
+
+    A guess is told by where it came from, never by its value: a page must not give away a key.
+    """
     if search is None or not search.guesses:
         return None
-    accuracies = np.array([100 * share for _, share, _ in search.guesses])
+    accuracies = np.array([100 * guess.accuracy for guess in search.guesses])
     defended = 100 * search.defended_accuracy
-    counts, edges = np.histogram(accuracies, bins=np.arange(0, 101, 2))
-    axis = Axis("accuracy with a guessed key, %", 0, 100, [(v, str(v)) for v in (0, 25, 50, 75, 100)])
+    counts, edges = np.histogram(accuracies, bins=np.arange(0, 102, 2))
+    axis = Axis("accuracy with a guessed key, %", 0, 102, [(v, str(v)) for v in (0, 25, 50, 75, 100)])
     title = "Accuracy of the defended classifier under guessed keys"
     chart = svg.histogram(edges.tolist(), counts.tolist(), axis, title=title, marker=("right key", defended))
     data = pd.DataFrame({"from": edges[:-1], "to": edges[1:], "keys": counts})
-    best = sorted(search.guesses, key=lambda guess: (-guess[2], -guess[1]))[:BEST_KEYS]
+    best = [
+        ("as good as the key" if search.reached(guess) else guess.origin, guess.accuracy, guess.images)
+        for guess in search.guesses[:BEST_KEYS]
+    ]
     caption = (
-        f"{words.plural(len(search.guesses), 'guessed key')}: {accuracies.mean():.1f} % right on average, "
-        f"{100 * best[0][1]:.1f} % with the best; the right key gives {defended:.1f} %."
+        f"{words.plural(len(search.guesses), 'guessed key')} on up to {words.plural(search.n_images, f'{search.split} image')}: "
+        f"{accuracies.mean():.1f} % right on average, {100 * best[0][1]:.1f} % with the best; the right key gives "
+        f"{defended:.1f} %. Hopeless keys are dropped early, so their share is over a few images."
     )
-    figure = Figure("key-search", title, caption, chart, data)
-    return KeySearchSection(figure, best, search.found)
+    return KeySearchSection(search, Figure(f"key-search-{search.id}", title, caption, chart, data), best)
 
 
 def _point(x: float, count: int, total: int) -> Point:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bench.store import queries
 from bench.store.outcomes import Outcomes, outcomes
-from bench.store.queries import Cell
+from bench.store.queries import Cell, KeyGuess, KeySearch
 from leaderboard import compare, evidence, explorer, figures, paper, svg, words
 from tests.leaderboard import stores
 from tests.leaderboard.conftest import Site
@@ -135,13 +135,37 @@ def test_the_papers_rows_are_its_table_3() -> None:
 
 def test_key_search_section() -> None:
     assert figures.key_search_section(None) is None
-    guesses = [(f"seed {i}", 0.2 + 0.001 * i, 100) for i in range(50)]
-    dropped = ("dropped after two images", 1.0, 2)
-    section = figures.key_search_section(figures.KeySearch([*guesses, dropped], 0.9, found=False))
+    guesses = [KeyGuess(i, f"meta-seed {i}", 20 + i // 2, 100, None, 0.0, 0.0) for i in range(49, -1, -1)]
+    guesses.insert(0, KeyGuess(987654321, "meta-seed 7, draw 3", 90, 100, None, 0.0, 0.0))
+    guesses.append(KeyGuess(99, "dropped", 2, 2, 2, 0.0, 0.0))
+    search = KeySearch(
+        1,
+        "d",
+        {},
+        "k",
+        "w",
+        "cifar10",
+        "training",
+        100,
+        True,
+        0.9,
+        10_000,
+        0.5,
+        1e-3,
+        "bench keysearch",
+        "",
+        "",
+        tuple(guesses),
+    )
+    section = figures.key_search_section(search)
     assert section is not None
-    assert section.figure.data["keys"].sum() == 51
-    assert [name for name, _, _ in section.best] == [f"seed {i}" for i in range(49, 39, -1)]
-    assert "24.9 % with the best" in section.figure.caption
+    assert section.figure.data["keys"].sum() == 52
+    assert [name for name, _, _ in section.best] == [
+        "as good as the key",
+        *(f"meta-seed {i}" for i in range(49, 40, -1)),
+    ]
+    assert "987654321" not in section.figure.chart + section.figure.caption + section.figure.data.to_csv()
+    assert "90.0 % with the best" in section.figure.caption
 
 
 def test_a_chart_is_a_file_of_its_own_too() -> None:
