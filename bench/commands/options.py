@@ -15,7 +15,7 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-db_option = click.option("--db", default=DEFAULT_DB, show_default=True, help="Database: a file, or an SQLAlchemy URL.")
+db_option = click.option("--db", default=DEFAULT_DB, show_default=True, help="Database: a file, or postgresql://…")
 key_option = click.option(
     "--key-file",
     type=click.Path(path_type=Path),

@@ -216,7 +216,10 @@ def _best(
     result, attacks = schema.result.c, sorted({cell.attack_id for cell in counted})
     if len(attacks) > 60:
         raise BenchError(f"board {board_id} has {len(attacks)} attacks; more than 60 on one board are not supported")
-    bit = sa.case({identity: 1 << place for place, identity in enumerate(attacks)}, value=result.attack_id)
+    bit = sa.case(
+        {identity: sa.literal(1 << place, sa.BigInteger) for place, identity in enumerate(attacks)},
+        value=result.attack_id,
+    )
     withstood = (
         sa.select(result.example_idx, (bit * sa.func.min(result.correct)).label("bit"))
         .where(*_where(board_id, counted, cells))
