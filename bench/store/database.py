@@ -21,7 +21,8 @@ HEAD = "0003"
 BUSY_SECONDS = 30
 PATIENCE_SECONDS = 300.0
 MIGRATION_LOCK = 0xBE9C4
-Arguments, Result = ParamSpec("Arguments"), TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 def url_of(text: str) -> URL:

@@ -52,9 +52,16 @@ class Claims:
             )
             connection.execute(
                 sa.insert(schema.shard).values(
-                    **ids(key), start=start, stop=stop, status="claimed", attempt=attempt + 1, worker="", seconds=0.0,
-                    owner=self.owner, expires=now + SECONDS,
-                )  # fmt: skip
+                    **ids(key),
+                    start=start,
+                    stop=stop,
+                    status="claimed",
+                    attempt=attempt + 1,
+                    worker="",
+                    seconds=0.0,
+                    owner=self.owner,
+                    expires=now + SECONDS,
+                )
             )
             return True
 

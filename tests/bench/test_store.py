@@ -1,4 +1,4 @@
-"""The store on a real SQLite file and a real PostgreSQL server: what is written is what is read, partial work never looks robust, bad files are named."""
+"""The store on a real SQLite file and a real PostgreSQL server: what is written is read, partial work never looks robust."""
 
 from __future__ import annotations
 
