@@ -122,9 +122,7 @@ class Loop(NamedTuple):
         size = self.norm.size(images - origin)
         score = size if self.by_size else margin
         gained = (margin < 0) & (size <= epsilon) & (score < state.score)
-        best = Best(
-            tf.where(spread(gained), images, state.best.images), tf.where(gained, margin, state.best.margin)
-        )
+        best = Best(tf.where(spread(gained), images, state.best.images), tf.where(gained, margin, state.best.margin))
         return state._replace(best=best, score=tf.where(gained, score, state.score))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from typing import Any
+import threading
+from typing import Any, NoReturn
 
 import click
 
@@ -15,20 +17,30 @@ from bench.commands.options import examples
 EPILOG_STYLE = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: as Ctrl-C, what is finished is kept and what was started is ended."""
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise Terminated
+
+
 class Bench(click.Group):
     """Turns every expected failure into one line and an exit code: 2 for bad usage, 1 for work that failed."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         debug = "--debug" in sys.argv
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, _terminate)
         try:
             result = super().main(*args, **{**kwargs, "standalone_mode": False})
             sys.exit(result if isinstance(result, int) else 0)
         except click.ClickException as error:
             error.show()
             sys.exit(error.exit_code)
-        except (click.Abort, KeyboardInterrupt):
+        except (click.Abort, KeyboardInterrupt) as reason:
             click.echo("stopped; what was finished is kept, and the same command goes on from there", err=True)
-            sys.exit(130)
+            sys.exit(143 if isinstance(reason.__cause__, Terminated) else 130)
         except BenchError as error:
             if debug:
                 raise

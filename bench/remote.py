@@ -47,6 +47,14 @@ def push(path: Path) -> None:
         raise BenchError(f"cannot copy artifact {path.name} to BENCH_ARTIFACTS: {error}") from error
 
 
+def offer(path: Path) -> None:
+    """Copies an artifact's folder there unless it is there already."""
+    if (path / "artifact.json").exists() and (place := _place()) is not None:
+        files, root = place
+        if not files.exists(f"{root}/{path.name}/artifact.json"):
+            push(path)
+
+
 def _place() -> tuple[Any, str] | None:
     url = os.environ.get("BENCH_ARTIFACTS")
     if not url:

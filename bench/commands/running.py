@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,7 +19,12 @@ from bench.commands.options import (
     key_option,
     preset_option,
     site_option,
+    size_of,
 )
+
+if TYPE_CHECKING:
+    from bench.plan import Pair
+    from bench.spec import Spec
 
 
 @click.command(
@@ -35,7 +40,8 @@ from bench.commands.options import (
     "attacks",
     multiple=True,
     required=True,
-    help="An engine (pgd), a strategy (transfer), a pair (pgd@nominal), again for more; or all.",
+    help="An engine (pgd), a strategy (transfer), a pair (pgd@nominal), again for more; all; or everything, which "
+    "adds attacks beyond the paper's.",
 )
 @preset_option
 @click.option("--dataset", help="cifar10, or the path of an .npz with images (N×H×W×3, uint8) and labels.")
@@ -63,6 +69,33 @@ from bench.commands.options import (
 @click.option(
     "--discard-adversarial", is_flag=True, help="Do not keep the adversarial images ('bench verify' needs them)."
 )
+@click.option(
+    "--source",
+    "own",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A model of yours to transfer from: a .keras file from images in [0,1] to logits; again for more.",
+)
+@click.option(
+    "--key-guess",
+    type=click.Path(path_type=Path),
+    help="Key file with a key the attacker has found ('bench keysearch'): adds the source guessed-key.",
+)
+@click.option(
+    "--executor",
+    "where",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Where attacks run: in processes on this machine, or on a Ray cluster.",
+)
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that attack.")
+@click.option("--ray-address", help="A Ray cluster that is up (auto, HOST:PORT).  [default: one of its own, here]")
+@click.option(
+    "--gpus-per-worker", type=click.FloatRange(0), default=0.0, help="GPUs of a Ray worker; fractions share one."
+)
+@click.option("--time-limit", type=click.FloatRange(0, min_open=True), help="Seconds an attack on one shard may take.")
+@click.option("--memory-limit", help="Memory a worker may take, such as 4GB.")
 @click.option("--no-train", is_flag=True, help="Refuse to train a classifier that is not there yet.")
 @click.option(
     "--outside-threat-model", is_flag=True, help="Allow pairs the defence's threat model rules out; they count apart."
@@ -84,6 +117,14 @@ def run(
     batch_size: int,
     shard_size: int,
     discard_adversarial: bool,
+    own: tuple[Path, ...],
+    key_guess: Path | None,
+    where: str,
+    workers: int,
+    ray_address: str | None,
+    gpus_per_worker: float,
+    time_limit: float | None,
+    memory_limit: str | None,
     no_train: bool,
     outside_threat_model: bool,
     out: Path | None,
@@ -101,26 +142,36 @@ def run(
     if weights is not None and len(chosen) != 1:
         raise UsageError("--weights belongs to one defence: give exactly one --defence")
     from bench import images
+    from bench.executors import choosing
+    from bench.executors.pool import Limits
     from bench.progress import Reporter
     from bench.run import Options, Run
-    from bench.store.database import explained, open_database
+    from bench.store.database import explained, open_database, shown
 
     reporter = Reporter(quiet=quiet)
     data.load(resolved.dataset).examples(resolved.examples)  # before anything is written
-    planned = [_pairs(resolved, request, attacks, outside_threat_model) for request in chosen]
+    own_models = _own_models(own)
+    guess = None if key_guess is None else keys.load(key_guess).reveal()
+    planned = [
+        _pairs(resolved, request, attacks, tuple(own_models), guess is not None, outside_threat_model)
+        for request in chosen
+    ]
+    limits = Limits(workers, time_limit, None if memory_limit is None else size_of(memory_limit))
+    executor = choosing.executor(where, limits, reporter.say, ray_address, gpus_per_worker)
     database = open_database(db, create=True)
-    command = f"bench {shlex.join(sys.argv[1:])}"
+    command = f"bench {shlex.join(sys.argv[1:])}".replace(db, shown(db))
     debug = click.get_current_context().find_root().params["debug"]
     options = Options(batch_size, shard_size, not discard_adversarial, not no_train, command, debug)
     devices.configure()
     from bench import contest
 
-    work = Run(database, images.folder_of(db), options, reporter)
+    work = Run(database, images.folder_of(db), options, reporter, executor)
     try:
         with explained(db):
             work.start(resolved)
             for request, pairs in zip(chosen, planned, strict=True):
-                work.execute(contest.prepare(resolved, request, key, weights, not no_train, reporter.say), pairs)
+                ready = contest.prepare(resolved, request, key, weights, not no_train, reporter.say, own_models, guess)
+                work.execute(ready, pairs)
             work.finish()
     finally:
         work.close()
@@ -134,12 +185,27 @@ def run(
         raise BenchError("; ".join(f"{name}: {reason}" for name, reason in summary.failed.items()))
 
 
-def _pairs(resolved: Any, request: str, attacks: tuple[str, ...], outside: bool) -> Any:
+def _own_models(paths: tuple[Path, ...]) -> dict[str, Path]:
+    """The user's models by the names of their sources: user: and the file's name."""
+    named = {f"user:{path.stem}": path.resolve() for path in paths}
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"--source {path} does not exist")
+    if len(named) < len(paths):
+        raise UsageError("two --source files have the same name: rename one, results are told apart by it")
+    return named
+
+
+def _pairs(
+    resolved: Spec, request: str, attacks: tuple[str, ...], own_models: tuple[str, ...], guess: bool, outside: bool
+) -> list[Pair]:
     from bench import plan, registry
 
     name, settings = registry.parse(request)
     defence = registry.create("defences", name, {**resolved.defences.get(name, {}), **settings})
-    return plan.pairs(attacks, name, defence, resolved.engines, outside)
+    against = resolved.against.get(name, {})
+    choice = plan.Choice(resolved.engines, resolved.budgets, against, own_models, guess, outside)
+    return plan.pairs(attacks, name, defence, choice)
 
 
 def _finish(database: Any, board_ids: list[int], out: Path) -> Path:

@@ -49,7 +49,7 @@ def _epochs(reporter: Any, name: str) -> Any:
     def report(at: Any) -> None:
         nonlocal reached
         done = at.epoch + at.step / at.steps
-        reporter.advance(done - reached, f"training {name}, epoch {at.epoch + 1}/{at.epochs}, loss {at.loss:.3f}")
+        reporter.advance(done - reached, f"training {name}, epoch {at.epoch + 1}/{at.epochs}, {at.what}")
         reached = done
 
     return report

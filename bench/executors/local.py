@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -25,10 +26,8 @@ class LocalWorker(Worker):
         far_end.close()
 
     def send(self, task: Task) -> None:
-        try:
+        with contextlib.suppress(OSError):  # it is dead, and `hear` will say so
             self.pipe.send(task)
-        except OSError:
-            pass  # it is dead, and `hear` will say so
 
     def hear(self) -> Message:
         try:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import logging
 import os
 import queue
+import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -96,11 +98,14 @@ class RayCrew(Crew):
             raise UsageError("--executor ray needs Ray: pip install 'bench-keyed-defences[ray]'") from None
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         options: dict[str, Any] = {"address": address} if address else {"num_cpus": limits.workers}
+        handler = signal.getsignal(signal.SIGTERM)  # Ray puts its own there
         try:
-            ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=None if address else False, **options)
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=None if address else False, **options)
         except (ConnectionError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())[:300]
             raise UsageError(f"--ray-address {address}: no Ray cluster answers there ({reason})") from error
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
         self._memory, self._gpus = limits.memory, gpus
         self._heard: float | None = None
         self._began = time.monotonic()

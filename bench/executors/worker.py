@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import registry
-from bench.api import Attacked, Batch, BenchError, Engine, Knowledge, Source, Strategy, TrainedClassifier, Workshop
+from bench.api import Attacked, Batch, BenchError, Engine, Knowledge, Source, Strategy
 from bench.spec import Spec
 
 
@@ -23,6 +23,9 @@ class Setup:
     depth: int
     width: int
     weights: Path
+    defended: str | None
+    own_models: Mapping[str, Path]
+    guess: int | None
     may_train: bool
 
 
@@ -66,7 +69,8 @@ class Attacker:
     def _source(self, task: Task) -> Source:
         key = (task.setup.weights, task.strategy, task.source)
         if key not in self._sources:
-            strategy = registry.create("attacks", task.strategy, {})
+            settings = task.setup.spec.against.get(task.setup.defence_name, {}).get(task.strategy, {})
+            strategy = registry.create("attacks", task.strategy, settings)
             if not isinstance(strategy, Strategy):
                 raise BenchError(f"{task.strategy} is no strategy")
             self._sources[key] = strategy.build(task.source, self._known(task.setup))
@@ -76,6 +80,7 @@ class Attacker:
         if setup.weights not in self._knowledge:
             from bench import artifacts, data
             from bench.networks import wide_resnet
+            from bench.workshop import Bench
 
             dataset = data.load(setup.dataset)
             defence = registry.create("defences", setup.defence_name, setup.defence_settings)
@@ -83,26 +88,11 @@ class Attacker:
             model = wide_resnet(defence.output_shape(shape), classes, setup.depth, setup.width)
             weights = artifacts.located(setup.weights)
             state = artifacts.put_into(model, artifacts.read_arrays(weights), weights)
-            workshop = HarnessWorkshop(setup, dataset, self._say)
+            workshop = Bench(
+                setup.spec, dataset, setup.defence_name, defence, weights, setup.defended, setup.own_models,
+                setup.may_train, self._say,
+            )  # fmt: skip
             self._knowledge[setup.weights] = Knowledge(
-                defence, setup.defence_name, state, model, shape, classes, workshop
+                defence, setup.defence_name, state, model, shape, classes, workshop, setup.guess
             )
         return self._knowledge[setup.weights]
-
-
-class HarnessWorkshop(Workshop):
-    """Trains with the run's own recipe, and keeps what it trains among the artifacts."""
-
-    def __init__(self, setup: Setup, dataset: Any, say: Any) -> None:
-        self._setup, self._dataset, self._say = setup, dataset, say
-
-    def classifier(self, defence: str, settings: Mapping[str, Any], key: int | None = None) -> TrainedClassifier:
-        from bench import models
-
-        plugin = registry.create("defences", defence, settings)
-        spec = models.spec_for(
-            self._setup.spec, self._dataset, defence, plugin, None if key is None else f"attacker:{key}"
-        )
-        artifact = models.obtain(spec, key, self._setup.may_train, self._say)
-        trained = models.load(spec, artifact)
-        return TrainedClassifier(plugin, trained.state, trained.model, spec.fingerprint)
