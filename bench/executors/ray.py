@@ -100,7 +100,7 @@ class RayCrew(Crew):
         options: dict[str, Any] = {"address": address} if address else {"num_cpus": limits.workers}
         handler = signal.getsignal(signal.SIGTERM)  # Ray puts its own there
         try:
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=None if address else False, **options)
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False, **options)
         except (ConnectionError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())[:300]
             raise UsageError(f"--ray-address {address}: no Ray cluster answers there ({reason})") from error
