@@ -62,14 +62,15 @@ def located(weights: Path) -> Path:
     return found.weights if found is not None else weights
 
 
-def all_artifacts() -> list[Artifact]:
-    """Everything there is, the cache folder first."""
-    found = {}
-    for root in (ZOO, home() / "artifacts"):
-        for path in sorted(root.glob("*/artifact.json")):
-            artifact = _read(path.parent)
-            found[artifact.fingerprint] = artifact
-    return list(found.values())
+def all_artifacts(more: Path | None = None) -> list[Artifact]:
+    """Everything there is, the cache folder first; `more` is another folder to look in."""
+    roots = (*([more] if more else []), ZOO, home() / "artifacts")
+    return list({artifact.fingerprint: artifact for root in roots for artifact in in_folder(root)}.values())
+
+
+def in_folder(root: Path) -> list[Artifact]:
+    """The artifacts in a folder, in order of their names."""
+    return [_read(path.parent) for path in sorted(root.glob("*/artifact.json"))]
 
 
 def save(

@@ -11,7 +11,7 @@ import click
 
 import bench
 from bench.api import BenchError, UsageError
-from bench.commands import checking, data, database, key, looking, running, site, training
+from bench.commands import checking, data, database, exchange, key, looking, running, site, training
 from bench.commands.options import examples
 
 EPILOG_STYLE = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
@@ -74,6 +74,8 @@ COMMANDS = (
     looking.results,
     site.leaderboard,
     checking.verify,
+    exchange.export,
+    exchange.import_,
     data.data,
     database.db,
     key.key,

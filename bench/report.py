@@ -48,7 +48,8 @@ def board_table(board: Board) -> Table:
 
 
 def _name(cell: Cell) -> str:
-    return f"{cell.attack}@{cell.source}" + ("" if cell.inside_threat_model else " (outside the threat model)")
+    origin = {None: "", "judged": " (imported)", "unjudged": " (imported, not judged here: does not count)"}[cell.imported]
+    return f"{cell.attack}@{cell.source}" + ("" if cell.inside_threat_model else " (outside the threat model)") + origin
 
 
 def _progress(cell: Cell, total: int) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.honest import honest as honest
 from tests.postgres import postgres as postgres
 from tests.stores import engine as engine
 from tests.stores import new_url as new_url

@@ -41,6 +41,8 @@ class Cell:
     doubts: dict[str, str]
     error: str | None
     updated: str
+    imported: str | None = None
+    """None for results of this database's own runs; of others', whether they were judged here: judged, or unjudged."""
 
     @property
     def accuracy(self) -> float | None:
@@ -115,7 +117,7 @@ def _share(board: Board) -> float:
 
 
 def _counts(cell: Cell) -> bool:
-    return cell.inside_threat_model and cell.status == "done"
+    return cell.inside_threat_model and cell.status == "done" and cell.imported != "unjudged"
 
 
 def _board(connection: Connection, row: Any) -> Board:
@@ -123,7 +125,7 @@ def _board(connection: Connection, row: Any) -> Board:
     clean = next((cell for cell in cells if cell.attack == CLEAN), None)
     attacks = tuple(cell for cell in cells if cell.attack != CLEAN)
     counted = [cell for cell in attacks if _counts(cell)]
-    clean_done = clean is not None and clean.status == "done"
+    clean_done = clean is not None and _counts(clean)
     best_known, best_adversary = None, {}
     if clean is not None and clean_done and counted:
         best_known, by_attack = _best(connection, row.id, [clean, *counted], cells)
@@ -200,6 +202,7 @@ def _cells(connection: Connection, board_id: int) -> list[Cell]:
             json.loads(row.doubts_json),
             row.error,
             row.updated,
+            row.imported,
         )
         for row in connection.execute(query)
     ]

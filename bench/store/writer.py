@@ -62,29 +62,38 @@ def ensure(engine: Engine, table: sa.Table, values: Mapping[str, Any]) -> int:
 
 
 @patiently
-def ensure_cell(engine: Engine, key: CellKey, values: Mapping[str, Any]) -> None:
-    """A row for the cell; a failed one becomes running again."""
+def ensure_cell(engine: Engine, key: CellKey, values: Mapping[str, Any], imported: str | None = None) -> bool:
+    """A row for the cell; a failed one becomes running again. Says whether results of this origin may be added to it.
+
+    `imported` says whether imported results were judged here. What was not gives way to what was, and is never
+    added to it.
+    """
     with writing(engine) as connection:
-        found = connection.execute(sa.select(schema.cell.c.status).where(of_cell(schema.cell, key))).scalar()
-        if found is None:
-            connection.execute(
-                _unless_there(connection, schema.cell).values(
-                    **ids(key),
-                    **values,
-                    status="running",
-                    n_done=0,
-                    n_correct=0,
-                    gradients=0,
-                    queries=0,
-                    seconds=0.0,
-                    flags_json="{}",
-                    doubts_json="{}",
-                    parts_json="[]",
-                    updated=now(),
-                )
-            )
-        elif found == "failed":
-            connection.execute(sa.update(schema.cell).where(of_cell(schema.cell, key)).values(status="running", error=None))
+        here = of_cell(schema.cell, key)
+        new = {
+            **values,
+            "status": "running",
+            "n_done": 0,
+            "n_correct": 0,
+            "gradients": 0,
+            "queries": 0,
+            "seconds": 0.0,
+            "flags_json": "{}",
+            "doubts_json": "{}",
+            "parts_json": "[]",
+            "updated": now(),
+            "error": None,
+            "imported": imported,
+        }
+        connection.execute(_unless_there(connection, schema.cell).values(**ids(key), **new))
+        found = connection.execute(sa.select(schema.cell).where(here).with_for_update()).one()
+        if found.imported == imported and found.status == "failed":
+            connection.execute(sa.update(schema.cell).where(here).values(status="running", error=None))
+        if found.imported == "unjudged" and imported != "unjudged":
+            for table in (schema.result, schema.shard):
+                connection.execute(sa.delete(table).where(of_cell(table, key)))
+            connection.execute(sa.update(schema.cell).where(here).values(**new))
+        return imported != "unjudged" or found.imported == "unjudged"
 
 
 @patiently
