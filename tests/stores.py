@@ -70,3 +70,16 @@ def fill(engine: sa.Engine, board: int, cells: dict[tuple[str, str], np.ndarray]
     for (attack, source), correct in cells.items():
         key = a_cell(engine, board, attack, source, inside)
         writer.record_shard(engine, key, shard(0, correct.tolist()), len(correct))
+
+
+def rows(db: str) -> list[tuple[object, ...]]:
+    """Every result with the names of its cell in place of ids: what must be the same however a run went."""
+    query = """SELECT board.norm, attack.name, source.name, result.example_idx, correct, pred, label, margin, distance,
+        source_success, source_margin, restart, target, part, result.gradients, result.queries FROM result
+        JOIN board ON board.id = result.board_id JOIN attack ON attack.id = result.attack_id
+        JOIN source ON source.id = result.source_id"""
+    engine = sa.create_engine(database.url_of(db))
+    with engine.connect() as connection:
+        found = sorted(tuple(row) for row in connection.execute(sa.text(query)))
+    engine.dispose()
+    return found
