@@ -11,7 +11,7 @@ import click
 
 import bench
 from bench.api import BenchError, UsageError
-from bench.commands import checking, data, database, exchange, key, looking, running, site, training
+from bench.commands import checking, data, database, exchange, key, looking, planning, running, site, training
 from bench.commands.options import examples
 
 EPILOG_STYLE = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
@@ -67,6 +67,7 @@ def main(debug: bool) -> None:
 
 COMMANDS = (
     running.run,
+    planning.plan,
     training.train,
     training.import_checkpoint,
     looking.list_,

@@ -82,10 +82,12 @@ class _Spoken(logging.Handler):
 
 
 def duration(seconds: float) -> str:
-    """'42 s', '3 min 5 s' or '2 h 10 min'."""
+    """'42 s', '3 min 5 s', '2 h 10 min' or '12 days'."""
     whole = int(seconds)
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    if whole < 72 * 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400:,} days"

@@ -100,6 +100,21 @@ def boards(engine: Engine, only: int | None = None) -> list[Board]:
     return sorted(found, key=lambda b: (b.norm != "linf", b.norm, b.epsilon, -_share(b), b.defence, b.id))
 
 
+def examples_done(engine: Engine, board: str, attack: str, source: str) -> int:
+    """How many examples of the cell with these fingerprints are stored."""
+    query = (
+        sa.select(schema.cell.c.n_done)
+        .join(schema.board, schema.cell.c.board_id == schema.board.c.id)
+        .join(schema.attack, schema.cell.c.attack_id == schema.attack.c.id)
+        .join(schema.source, schema.cell.c.source_id == schema.source.c.id)
+        .where(
+            schema.board.c.fingerprint == board, schema.attack.c.fingerprint == attack, schema.source.c.fingerprint == source
+        )
+    )
+    with engine.connect() as connection:
+        return int(connection.execute(query).scalar() or 0)
+
+
 def source_success(engine: Engine, board: Board, cell: Cell) -> np.ndarray:
     """Which examples (N, bool) the attack broke on its own source, in the order of the examples."""
     result = schema.result.c

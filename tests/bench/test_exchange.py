@@ -71,7 +71,8 @@ def test_without_the_key_it_counts_for_nothing_until_somebody_judges_it(packed: 
     assert "it was judged with key 'published', and this is key 'other'" in done.unjudged[1]
     found = board(tmp_path)
     assert (found.best_known, {cell.imported for cell in found.cells}) == (None, {"unjudged"})
-    assert "not judged here" in bench("results", "--db", tmp_path / "theirs" / "bench.db", cwd=tmp_path).stdout
+    shown = bench("results", "--db", tmp_path / "theirs" / "bench.db", cwd=tmp_path)
+    assert "1 of 1 cells were not judged here" in shown.stdout
     assert taken(packed, tmp_path).rows == 12
     assert board(tmp_path).best_known is not None
 
