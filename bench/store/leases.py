@@ -20,7 +20,7 @@ from bench.store import schema
 from bench.store.database import patiently, writing
 from bench.store.writer import CellKey, ids, of_cell, overlaps
 
-SECONDS = 60.0
+SECONDS = 180.0
 
 
 class Claims:
@@ -66,7 +66,7 @@ class Claims:
             return True
 
     def renew(self) -> None:
-        """Puts off the end of every claim, now and then; to be called at least every half minute."""
+        """Puts off the end of every claim, now and then; to be called at least every minute."""
         if time.monotonic() - self._renewed > SECONDS / 4:
             self._renewed = time.monotonic()
             self._put_off()
