@@ -23,6 +23,7 @@ from bench.training import Recipe
 MARGIN_TOLERANCE = 1e-3  # another machine may round differently; a verdict may not differ
 
 Row = Any  # a mapping from columns to values
+Referees = dict[tuple[int, str, int], tuple[Referee, data.Split]]
 
 
 class CannotJudge(BenchError):
@@ -48,11 +49,12 @@ def verify(
     with engine.connect() as connection:
         things = _things(connection)
     _check_identities(things, findings)
+    referees: Referees = {}
     for board in things["board"].values():
         defence = things["defence"][board["defence_id"]]
         where = f"board {board['id']} ({defence['name']}, {board['norm']})"
         say(f"verifying {defence['name']}, {board['norm']}")
-        check = BoardCheck(engine, folder, things, board, defence, where, findings)
+        check = BoardCheck(engine, folder, things, board, defence, where, findings, referees)
         check.records()
         try:
             check.judge(key, more_artifacts)
@@ -104,6 +106,8 @@ class BoardCheck:
     defence: Row
     where: str
     findings: Findings
+    referees: Referees
+    """Of the boards before: a defence's boards share theirs."""
 
     def records(self) -> None:
         """What can be checked without a model: totals, digests, settings, the threat model and the doubts."""
@@ -122,7 +126,14 @@ class BoardCheck:
                 self._problem(cell, "its doubts were changed (they are not what its flags and rows give)")
 
     def judge(self, key: PrivateKey, more_artifacts: Path | None) -> None:
-        referee, examples = self._referee(key, more_artifacts)
+        shared = (self.board["defence_id"], self.board["dataset"], self.board["n_examples"])
+        if shared not in self.referees:
+            self.referees[shared] = self._referee(key, more_artifacts)
+        referee, examples = self.referees[shared]
+        if examples.fingerprint != self.board["examples_sha256"]:
+            raise CannotJudge(
+                f"the first {self.board['n_examples']} images of {self.board['dataset']} are not those it was judged on"
+            )
         clean = examples.unit()
         with self.engine.connect() as connection:
             for cell in self._cells(connection):
@@ -272,8 +283,6 @@ class BoardCheck:
             raise CannotJudge(str(error)) from error
         if plugin.version != defence["version"]:
             raise CannotJudge(f"{defence['name']} is of version {plugin.version} here, not {defence['version']}")
-        if examples.fingerprint != board["examples_sha256"]:
-            raise CannotJudge(f"the first {board['n_examples']} images of {board['dataset']} are not those it was judged on")
         recipe = Recipe.from_json(artifact.spec["recipe"])
         spec = models.ClassifierSpec(dataset, defence["name"], plugin, None, recipe)
         own_key = key if defence["keyed"] else None

@@ -19,7 +19,7 @@ from bench.executors.serving import attend, limit_memory
 from bench.executors.worker import Attacker, Task
 from bench.home import home
 
-PATIENCE = 120.0  # seconds without a word from any worker, at the start, until the run gives up
+PATIENCE = 120.0  # seconds without a word from any worker, at the start, until the cluster's size is questioned
 HANDED_ON = ("BENCH_ARTIFACTS",)  # settings a node takes over from the driver, unless it has its own; never the key
 
 
@@ -107,7 +107,7 @@ class RayCrew(Crew):
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
         self._memory, self._gpus = limits.memory, gpus
-        self._heard: float | None = None
+        self._heard = False
         self._began = time.monotonic()
 
     def hire(self) -> RayWorker:
@@ -126,21 +126,26 @@ class RayCrew(Crew):
         if not streams:
             time.sleep(seconds)
             return []
-        ready, _ = ray.wait(list(streams), num_returns=1, timeout=seconds)
-        self._complain(bool(ready))
+        try:
+            ready, _ = ray.wait(list(streams), num_returns=1, timeout=seconds)
+            self._complain(bool(ready))
+        except (ray.exceptions.RayError, ConnectionError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise BenchError(f"the Ray cluster is gone ({reason}): start it, then run the same command again") from error
         return [(streams[stream], streams[stream].hear()) for stream in ready]
 
     def _complain(self, heard: bool) -> None:
-        """Without any worker for so long the run is not slow, it has no room: that is an error to act on."""
+        """A cluster too small for a worker, for as long as an autoscaler may take, is an error; a busy one is waited for."""
         import ray
 
-        if heard:
-            self._heard = time.monotonic()
-        elif self._heard is None and time.monotonic() - self._began > PATIENCE:
-            free = ray.available_resources()
+        self._heard = self._heard or heard
+        if self._heard or time.monotonic() - self._began < PATIENCE:
+            return
+        there = ray.cluster_resources()
+        if there.get("CPU", 0) < 1 or there.get("GPU", 0) < self._gpus:
             raise BenchError(
-                f"no worker came up on the Ray cluster in {PATIENCE:.0f} s: each needs 1 CPU and {self._gpus:g} GPU, "
-                f"free are {free.get('CPU', 0):g} CPU and {free.get('GPU', 0):g} GPU"
+                f"the Ray cluster has {there.get('CPU', 0):g} CPU and {there.get('GPU', 0):g} GPU in all: "
+                f"a worker needs 1 CPU and {self._gpus:g} GPU"
             )
 
     def close(self) -> None:

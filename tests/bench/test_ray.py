@@ -90,7 +90,9 @@ def nodes(tmp_path: Path, own_home: Path) -> Iterator[Callable[[], Nodes]]:
     started: list[Nodes] = []
 
     def start() -> Nodes:
-        started.append(Nodes({"PYTHONPATH": str(packages), "RAY_USAGE_STATS_ENABLED": "0"}))
+        # On a machine that does other things too, the niceness that Ray gives its workers would starve them.
+        settings = {"PYTHONPATH": str(packages), "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+        started.append(Nodes(settings))
         return started[-1]
 
     yield start
