@@ -4,16 +4,20 @@ python -m benchmarks.overhead [--examples 100] [--attack pgd] [--defence block-s
 
 The bare loop attacks shard after shard and has the referee judge them, in one process. The harness does the same with
 a worker process, claims, checks, images on disk and a transaction a shard. Both are warm: every computation was
-compiled before, on another seed.
+compiled before, on another seed. Wall time is what counts on an idle machine; processor time, of the driver and its
+workers, hardly changes on a busy one.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
+import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,32 @@ from bench.run import Options, Run
 from bench.store.database import open_database
 
 
+@dataclasses.dataclass(frozen=True)
+class Spent:
+    """Seconds by the clock, and of processors."""
+
+    wall: float
+    cpu: float
+
+
+@contextlib.contextmanager
+def stopwatch(found: list[Spent]) -> Iterator[None]:
+    wall, cpu = time.perf_counter(), _cpu()
+    yield
+    found.append(Spent(time.perf_counter() - wall, _cpu() - cpu))
+
+
+def _cpu() -> float:
+    """Processor seconds of this process and of the children it has now."""
+    own, ticks = os.getpid(), 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == own or path.parent.name == str(own):
+                ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def prepared(options: argparse.Namespace, seed: int) -> tuple[contest.Contest, list[plan.Pair]]:
     resolved = spec.resolve("laptop", norms=("linf",), examples=options.examples, seed=seed)
     ready = contest.prepare(resolved, options.defence, keys.load(None), None, False, print)
@@ -34,42 +64,43 @@ def prepared(options: argparse.Namespace, seed: int) -> tuple[contest.Contest, l
     return ready, plan.pairs([f"{options.attack}@{options.source}"], options.defence, defence, choice)
 
 
-def bare(options: argparse.Namespace, folder: Path) -> Callable[[int], float]:
-    """Seconds of attack and classification alone, for a seed."""
+def bare(options: argparse.Namespace, folder: Path) -> Callable[[int], Spent]:
+    """The cost of attack and classification alone, for a seed."""
     attacker = Attacker(print)
     run = Run(open_database(str(folder / "bare.db"), create=True), folder, Options(), Reporter(quiet=True))
 
-    def timed(seed: int) -> float:
+    def timed(seed: int) -> Spent:
         ready, pairs = prepared(options, seed)
         run.start(ready.spec)
         (cell,) = [c for c in run._planned(ready, pairs) if c.pair is not None]
         tasks = [(run._task(cell, start, stop), start, stop) for start, stop in cell.shards]
         ready.referee.judge(ready.images[:50], ready.examples.labels[:50], ready.images[:50], "linf", 1.0)
-        began = time.perf_counter()
-        for task, start, stop in tasks:
-            images = attacker.run(task, lambda amount: None).images
-            ready.referee.judge(
-                ready.images[start:stop], ready.examples.labels[start:stop], images, "linf", ready.spec.epsilon["linf"]
-            )
-        return time.perf_counter() - began
+        found: list[Spent] = []
+        with stopwatch(found):
+            for task, start, stop in tasks:
+                images, labels = ready.images[start:stop], ready.examples.labels[start:stop]
+                attacked = attacker.run(task, lambda amount: None).images
+                ready.referee.judge(images, labels, attacked, "linf", ready.spec.epsilon["linf"])
+        return found[0]
 
     return timed
 
 
-def harness(options: argparse.Namespace, folder: Path, workers: int) -> tuple[Callable[[int], float], Run]:
-    """Seconds of a run's attacked cells, for a seed."""
+def harness(options: argparse.Namespace, folder: Path, workers: int) -> tuple[Callable[[int], Spent], Run]:
+    """The cost of a run's attacked cells, for a seed."""
     reporter = Reporter(quiet=True)
     executor = choosing.executor("local", Limits(workers), reporter.say)
     database = open_database(str(folder / f"workers{workers}.db"), create=True)
     run = Run(database, folder / f"images{workers}", Options(), reporter, executor)
 
-    def timed(seed: int) -> float:
+    def timed(seed: int) -> Spent:
         ready, pairs = prepared(options, seed)
         run.start(ready.spec)
         run.execute(ready, [])  # the unperturbed images, and with them the referee's compiled function
-        began = time.perf_counter()
-        run.execute(ready, pairs)
-        return time.perf_counter() - began
+        found: list[Spent] = []
+        with stopwatch(found):
+            run.execute(ready, pairs)
+        return found[0]
 
     return timed, run
 
@@ -94,12 +125,14 @@ def main() -> None:
         finally:
             run_one.close()
             run_two.close()
-    middle = {way: statistics.median(found) for way, found in seconds.items()}
     print(f"{options.attack}@{options.source} on {options.defence}, {options.examples} examples, median of {options.rounds}")
-    for way, found in middle.items():
-        print(f"  {way:<12} {found:7.2f} s   {', '.join(f'{s:.2f}' for s in seconds[way])}")
-    print(f"overhead of the harness: {100 * (middle['one worker'] / middle['bare loop'] - 1):+.1f} %")
-    print(f"two workers against one: {middle['one worker'] / middle['two workers']:.2f} × as fast")
+    wall = {way: statistics.median(spent.wall for spent in found) for way, found in seconds.items()}
+    cpu = {way: statistics.median(spent.cpu for spent in found) for way, found in seconds.items()}
+    for way in ways:
+        print(f"  {way:<12} {wall[way]:7.2f} s by the clock, {cpu[way]:7.2f} s of processors")
+    for name, found in (("by the clock", wall), ("of processors", cpu)):
+        print(f"overhead of the harness {name}: {100 * (found['one worker'] / found['bare loop'] - 1):+.1f} %")
+    print(f"two workers against one: {wall['one worker'] / wall['two workers']:.2f} × as fast")
 
 
 if __name__ == "__main__":
