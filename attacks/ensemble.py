@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 from attacks.sources import ModelSource
 from attacks.transfer import ADVERSARIAL, NOMINAL, plain
-from bench.api import Defence, Knowledge, Source, Strategy
+from bench.api import Defence, Knowledge, Source, Strategy, UsageError
 
 ENSEMBLE = "ensemble"
 
@@ -19,12 +20,25 @@ def averaged(members: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     return lambda images: tf.add_n([member(images) for member in members]) / len(members)
 
 
+@dataclasses.dataclass(frozen=True)
+class EnsembleSettings:
+    """Whose logits are averaged."""
+
+    members: tuple[str, ...] = (NOMINAL, *ADVERSARIAL)
+    """None at all turns the strategy off."""
+
+    def __post_init__(self) -> None:
+        if odd := [name for name in self.members if name not in (NOMINAL, *ADVERSARIAL)]:
+            raise UsageError(f"ensemble: '{odd[0]}' cannot be a member; choose from {NOMINAL}, {', '.join(ADVERSARIAL)}")
+
+
 class Ensemble(Strategy):
-    """Transfer from the nominal and the two adversarially trained models as one: the mean of their logits."""
+    """Transfer from several of the attacker's models as one: the mean of their logits while attacking."""
+
+    Settings = EnsembleSettings
 
     def sources(self, defence: Defence) -> Sequence[str]:
-        return [ENSEMBLE] if defence.keyed else []
+        return [ENSEMBLE] if defence.keyed and self.settings.members else []
 
     def build(self, source: str, knowledge: Knowledge) -> Source:
-        members = [plain(name, knowledge).logits for name in (NOMINAL, *ADVERSARIAL)]
-        return ModelSource(source, averaged(members))
+        return ModelSource(source, averaged([plain(name, knowledge).logits for name in self.settings.members]))

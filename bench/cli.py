@@ -11,7 +11,19 @@ import click
 
 import bench
 from bench.api import BenchError, UsageError
-from bench.commands import checking, data, database, exchange, key, looking, planning, running, site, training
+from bench.commands import (
+    checking,
+    data,
+    database,
+    exchange,
+    key,
+    keysearch,
+    looking,
+    planning,
+    running,
+    site,
+    training,
+)
 from bench.commands.options import examples
 
 EPILOG_STYLE = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
@@ -68,6 +80,7 @@ def main(debug: bool) -> None:
 COMMANDS = (
     running.run,
     planning.plan,
+    keysearch.keysearch,
     training.train,
     training.import_checkpoint,
     looking.list_,

@@ -13,6 +13,7 @@ import numpy as np
 from bench import data, models, registry
 from bench.api import Defence, UsageError
 from bench.data import Dataset, Split
+from bench.executors.worker import Setup
 from bench.fingerprint import canonical, fingerprint, of_file
 from bench.keys import PrivateKey
 from bench.plan import Pair
@@ -53,24 +54,24 @@ class Contest:
     def settings(self) -> dict[str, Any]:
         return dataclasses.asdict(self.defence.settings)
 
+    def setup(self, may_train: bool) -> Setup:
+        """What an attacker may know of it, to be sent to another process."""
+        return Setup(
+            self.spec,
+            self.spec.dataset,
+            self.defence_name,
+            self.settings,
+            self.classifier_spec.recipe.depth,
+            self.classifier_spec.recipe.width,
+            self.weights,
+            self.defended,
+            self.own_models,
+            self.guess,
+            may_train,
+        )
+
     def defence_row(self) -> dict[str, Any]:
-        identity = {
-            "name": self.defence_name,
-            "version": self.defence.version,
-            "settings": self.settings,
-            "weights": self.classifier.digest,
-            "key": self.key.id if self.key else None,
-        }
-        return {
-            "name": self.defence_name,
-            "version": self.defence.version,
-            "params_json": canonical(self.settings),
-            "fingerprint": fingerprint(identity),
-            "keyed": self.defence.keyed,
-            "key_id": identity["key"],
-            "weights_sha256": self.classifier.digest,
-            "description": registry.entry("defences", self.defence_name).description,
-        }
+        return defence_row(self.defence_name, self.defence, self.classifier.digest, self.key.id if self.key else None)
 
     def board_row(self, norm: str, defence_id: int) -> dict[str, Any]:
         identity = {
@@ -104,9 +105,9 @@ class Contest:
         version = registry.entry("attacks", pair.strategy).load().version
         made_of = {
             "strategy": pair.strategy,
-            "settings": dict(self.spec.against.get(self.defence_name, {}).get(pair.strategy, {})),
+            "settings": self.spec.strategies(self.defence_name).get(pair.strategy, {}),
             "training": dict(self.spec.training),
-            "recipes": {name: dict(self.spec.recipes[name]) for name in sorted(self.spec.recipes)},
+            "recipes": self._recipes(pair.source),
             "training_images": self.dataset.training_fingerprint,
             "against": self.defence_row()["fingerprint"],
         }
@@ -121,6 +122,35 @@ class Contest:
             "params_json": canonical(made_of),
             "fingerprint": fingerprint(identity),
         }
+
+    def _recipes(self, source: str) -> dict[str, Any]:
+        """The recipes by which a source may have been trained: those of its kind, or all where it is made of several."""
+        kind, recipes = source.partition(":")[0], self.spec.recipes
+        by_kind = kind in ("nominal", "at-linf", "at-l2", "surrogate", "reconstruction", "bypass", "self")
+        own = (kind, f"{kind}:{self.defence_name}", "none")
+        return {name: dict(recipes[name]) for name in sorted(recipes) if not by_kind or name in own}
+
+
+def defence_row(name: str, defence: Defence, weights_sha256: str, key_id: str | None) -> dict[str, Any]:
+    """A defended model's row: the algorithm and its settings, the classifier's weights, and the name of the key."""
+    settings = dataclasses.asdict(defence.settings)
+    identity = {
+        "name": name,
+        "version": defence.version,
+        "settings": settings,
+        "weights": weights_sha256,
+        "key": key_id,
+    }
+    return {
+        "name": name,
+        "version": defence.version,
+        "params_json": canonical(settings),
+        "fingerprint": fingerprint(identity),
+        "keyed": defence.keyed,
+        "key_id": key_id,
+        "weights_sha256": weights_sha256,
+        "description": registry.entry("defences", name).description,
+    }
 
 
 def prepare(

@@ -24,7 +24,7 @@ from bench.contest import Contest
 from bench.executors import choosing
 from bench.executors.inside import InsideExecutor
 from bench.executors.pool import Executor, Limits, Outcome
-from bench.executors.worker import Setup, Task
+from bench.executors.worker import Task
 from bench.fingerprint import fingerprint
 from bench.plan import Pair
 from bench.progress import Reporter
@@ -296,19 +296,6 @@ class Run:
     def _task(self, cell: PlannedCell, start: int, stop: int) -> Task:
         contest, pair = cell.contest, cell.pair
         assert pair is not None
-        setup = Setup(
-            contest.spec,
-            contest.spec.dataset,
-            contest.defence_name,
-            contest.settings,
-            contest.classifier_spec.recipe.depth,
-            contest.classifier_spec.recipe.width,
-            contest.weights,
-            contest.defended,
-            contest.own_models,
-            contest.guess,
-            self._options.may_train,
-        )
         seeds = plan.example_seeds(contest.spec.seed, cell.fingerprint, start, stop)
         batch = Batch(
             contest.images[start:stop],
@@ -318,7 +305,8 @@ class Run:
             contest.spec.epsilon[cell.norm],
             self._options.batch_size,
         )
-        return Task(setup, pair.engine, dataclasses.asdict(pair.settings), pair.source, pair.strategy, batch)
+        setup, settings = contest.setup(self._options.may_train), dataclasses.asdict(pair.settings)
+        return Task(setup, pair.engine, settings, pair.source, pair.strategy, batch)
 
     def _work(self, cell: PlannedCell, examples: int) -> int:
         assert cell.pair is not None

@@ -37,7 +37,13 @@ class Spec:
     """Engine settings for the sources of a kind (`surrogate`), by engine."""
     defences: Mapping[str, Mapping[str, Any]]
     against: Mapping[str, Mapping[str, Mapping[str, Any]]]
-    """Strategy settings against a defence, by strategy: against.linac.transfer.surrogates."""
+    """Strategy settings against a defence or `all`, by strategy: against.linac.transfer.surrogates."""
+
+    def strategies(self, defence: str) -> dict[str, dict[str, Any]]:
+        """Every strategy's settings against this defence."""
+        layers = (self.against.get("all", {}), self.against.get(defence, {}))
+        names = {name for layer in layers for name in layer}
+        return {name: {k: v for layer in layers for k, v in layer.get(name, {}).items()} for name in sorted(names)}
 
     def recipe(self, *names: str) -> tuple[dict[str, Any], str | None]:
         """The training settings under the first of these names that the preset knows, and what they start from."""

@@ -122,7 +122,7 @@ class Bench(Workshop):
 
     @property
     def _command(self) -> str:
-        return f"bench train --defence {self.defence_name} --sources --preset {self.spec.preset}"
+        return f"bench train --defence {self.defence_name} --source all --preset {self.spec.preset}"
 
 
 def _by_place(model: keras.Model) -> dict[str, np.ndarray]:

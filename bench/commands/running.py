@@ -203,8 +203,8 @@ def _pairs(
 
     name, settings = registry.parse(request)
     defence = registry.create("defences", name, {**resolved.defences.get(name, {}), **settings})
-    against = resolved.against.get(name, {})
-    choice = plan.Choice(resolved.engines, resolved.budgets, against, own_models, guess, outside)
+    strategies = resolved.strategies(name)
+    choice = plan.Choice(resolved.engines, resolved.budgets, strategies, own_models, guess, outside)
     return plan.pairs(attacks, name, defence, choice)
 
 

@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from bench import devices
 from bench.commands.options import chosen_defences, defences_option, examples, key_option, preset_option
 
+if TYPE_CHECKING:
+    from bench.artifacts import Artifact
+    from bench.contest import Contest
+    from bench.progress import Reporter
+    from bench.training import Progress
+
 
 @click.command(
-    epilog=examples("bench train --defence none", "bench train --defence 'block-shuffle[mode=values]' --preset paper")
+    epilog=examples(
+        "bench train --defence none",
+        "bench train --defence linac --source all",
+        "bench train --defence linac --source bypass --source surrogate:1",
+    )
 )
 @defences_option
 @preset_option
 @click.option("--dataset", help="cifar10, or the path of an .npz with x_train, y_train, x_test and y_test.")
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    help="Also a model that attacks on the defence need: bypass, at-linf, surrogate:1, …; again for more; or all.",
+)
 @key_option
-def train(defences: tuple[str, ...], preset: str, dataset: str | None, key_file: Path | None) -> None:
+def train(
+    defences: tuple[str, ...], preset: str, dataset: str | None, sources: tuple[str, ...], key_file: Path | None
+) -> None:
     """Train the classifiers of defences, and keep them. Interrupted, the same command goes on from the last epoch."""
-    from bench import artifacts, data, keys, models, registry, spec
+    from bench import artifacts, contest, data, keys, models, registry, spec
     from bench.progress import Reporter, duration
 
     key, reporter = keys.load(key_file), Reporter()
@@ -37,20 +57,48 @@ def train(defences: tuple[str, ...], preset: str, dataset: str | None, key_file:
             with reporter.track(f"training {name}", wanted.recipe.epochs):
                 artifact = models.train(wanted, own.reveal() if own else None, _epochs(reporter, name))
             reporter.say(f"trained {name} in {duration(artifact.record['seconds'])}")
-        click.echo(
-            f"{name}: clean accuracy {100 * artifact.record['clean_accuracy']:.2f} % on {artifact.record['test_images']} "
-            f"test images, in {artifact.path}"
-        )
+        click.echo(_line(name, artifact))
+        if sources:
+            _train_sources(contest.prepare(resolved, request, key, None, False, reporter.say), sources, reporter.say)
 
 
-def _epochs(reporter: Any, name: str) -> Any:
-    reached = 0.0
+def _train_sources(ready: Contest, names: tuple[str, ...], say: Callable[[str], None]) -> None:
+    """Trains what attackers need against a defended model; whatever is there already is left alone."""
+    from bench import artifacts, plan
+    from bench.executors.worker import Attacker
 
-    def report(at: Any) -> None:
-        nonlocal reached
+    requests = ["pgd"] if "all" in names else [f"pgd@{name}" for name in names]
+    choice = plan.Choice(strategies=ready.spec.strategies(ready.defence_name))
+    attacker, before = Attacker(say), {artifact.fingerprint for artifact in artifacts.all_artifacts()}
+    for pair in plan.pairs(requests, ready.defence_name, ready.defence, choice):
+        attacker.source(ready.setup(may_train=True), pair.strategy, pair.source)
+        new = [artifact for artifact in artifacts.all_artifacts() if artifact.fingerprint not in before]
+        before |= {artifact.fingerprint for artifact in new}
+        for artifact in new:
+            click.echo(_line(f"{ready.defence_name} {pair.source}", artifact))
+        if not new:
+            click.echo(f"{ready.defence_name} {pair.source}: there already")
+
+
+def _line(name: str, artifact: Artifact) -> str:
+    return (
+        f"{name}: clean accuracy {100 * artifact.record['clean_accuracy']:.2f} % on {artifact.record['test_images']} "
+        f"test images, in {artifact.path}"
+    )
+
+
+def _epochs(reporter: Reporter, name: str) -> Callable[[Progress], None]:
+    reached, last = 0.0, 0.0
+
+    def report(at: Progress) -> None:
+        nonlocal reached, last
         done = at.epoch + at.step / at.steps
-        reporter.advance(done - reached, f"training {name}, epoch {at.epoch + 1}/{at.epochs}, {at.what}")
-        reached = done
+        if at.doing and time.monotonic() - last > 20:
+            last = time.monotonic()
+            reporter.say(f"training {name}: {at.doing}")
+        if done > reached:
+            reporter.advance(done - reached, f"training {name}, epoch {at.epoch + 1}/{at.epochs}, {at.what}")
+            reached = done
 
     return report
 

@@ -52,7 +52,7 @@ def serve(pipe: Connection, threads: int, memory: int | None) -> None:
     """Takes tasks from the pipe until it closes: the life of a local worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    threading.Thread(target=die_with_parent, daemon=True).start()
     limit_memory(memory)
     from bench import devices
 
@@ -76,7 +76,8 @@ def _receive(pipe: Connection, tasks: queue.SimpleQueue[Task | None]) -> None:
         tasks.put(None)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Ends this process when its parent is gone, however that ended; to be run in a thread."""
     parent = os.getppid()
     while os.getppid() == parent:
         time.sleep(0.5)

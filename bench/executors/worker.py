@@ -52,10 +52,10 @@ class Attacker:
 
     def prepare(self, task: Task) -> None:
         """Builds the task's source, and trains what it needs, if that was not done before."""
-        self._source(task)
+        self.source(task.setup, task.strategy, task.source)
 
     def run(self, task: Task, report: Any) -> Attacked:
-        source = self._source(task)
+        source = self.source(task.setup, task.strategy, task.source)
         key = (task.setup.weights, task.source, task.engine, repr(sorted(task.engine_settings.items())))
         if key not in self._engines:
             self._engines[key] = registry.create("attacks", task.engine, task.engine_settings)
@@ -66,14 +66,15 @@ class Attacker:
             )
         return engine.run(source, task.batch, report)
 
-    def _source(self, task: Task) -> Source:
-        key = (task.setup.weights, task.strategy, task.source)
+    def source(self, setup: Setup, strategy: str, name: str) -> Source:
+        """A strategy's source against a defended model, built (and trained) on first use."""
+        key = (setup.weights, strategy, name)
         if key not in self._sources:
-            settings = task.setup.spec.against.get(task.setup.defence_name, {}).get(task.strategy, {})
-            strategy = registry.create("attacks", task.strategy, settings)
-            if not isinstance(strategy, Strategy):
-                raise BenchError(f"{task.strategy} is no strategy")
-            self._sources[key] = strategy.build(task.source, self._known(task.setup))
+            settings = setup.spec.strategies(setup.defence_name).get(strategy, {})
+            plugin = registry.create("attacks", strategy, settings)
+            if not isinstance(plugin, Strategy):
+                raise BenchError(f"{strategy} is no strategy")
+            self._sources[key] = plugin.build(name, self._known(setup))
         return self._sources[key]
 
     def _known(self, setup: Setup) -> Knowledge:

@@ -180,8 +180,8 @@ def _check_schema(engine: Engine, text: str, create: bool, upgrade: bool) -> Non
 
 
 @patiently
-def migrate(engine: Engine) -> None:
-    """Brings the schema to its newest version."""
+def migrate(engine: Engine, version: str = "head") -> None:
+    """Brings the schema to its newest version, or to an earlier one of an empty database."""
     from alembic import command
     from alembic.config import Config
 
@@ -194,4 +194,4 @@ def migrate(engine: Engine) -> None:
         if engine.dialect.name == "postgresql":  # SQLite's writers wait for each other as it is
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        command.upgrade(config, version)

@@ -36,7 +36,7 @@ def test_the_counts_are_those_of_a_run_and_what_is_stored_is_left_out(honest: Pa
 def test_the_papers_budgets(attack: str, gradients: int, queries: int, transforms: int) -> None:
     paper = spec.resolve("paper")
     defence = registry.create("defences", "linac", paper.defences.get("linac", {}))
-    choice = Choice(paper.engines, paper.budgets, paper.against.get("linac", {}))
+    choice = Choice(paper.engines, paper.budgets, paper.strategies("linac"))
     (pair,) = plan.pairs([attack], "linac", defence, choice)
     assert estimate.budget(pair) == estimate.Count(gradients, queries, transforms)
 
@@ -44,7 +44,7 @@ def test_the_papers_budgets(attack: str, gradients: int, queries: int, transform
 def test_the_paper_has_23_sources_for_transfer_and_bpda() -> None:
     paper = spec.resolve("paper")
     defence = registry.create("defences", "linac", paper.defences.get("linac", {}))
-    choice = Choice(paper.engines, paper.budgets, paper.against.get("linac", {}))
+    choice = Choice(paper.engines, paper.budgets, paper.strategies("linac"))
     found = plan.pairs(["transfer", "bpda"], "linac", defence, choice)
     assert len({pair.source for pair in found}) == 23
     assert len(found) == 23 * 4
