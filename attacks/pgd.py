@@ -56,7 +56,7 @@ def descend(
     source, norm = task.source, task.norm
     name = norm.rule if settings.rule == "auto" else settings.rule
     rule = descent.adam() if name == "adam" else descent.steepest(norm)
-    key = ("descent", type(settings), dataclasses.astuple(settings), norm.name, targets is None)
+    key = ("descent", targets is None, settings.loss, name, settings.candidates, norm.name)
     steps = descent.steps(source, norm, rule, loss, every_step=settings.candidates == "step")
     rate = rates(settings, name, float(task.epsilon))
 
