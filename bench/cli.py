@@ -239,7 +239,7 @@ def train(defences: tuple[str, ...], preset: str, dataset: str | None, key_file:
 
     key, reporter = keys.load(key_file), Reporter()
     resolved = spec.resolve(preset, dataset=dataset)
-    devices.configure()
+    devices.configure(training=True)
     images = data.load(resolved.dataset)
     for request in _all_defences() if "all" in defences else defences:
         name, settings = registry.parse(request)

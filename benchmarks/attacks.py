@@ -202,7 +202,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=100)
     parser.add_argument("--first", type=int, default=0, help="the first of the test images to attack")
     parser.add_argument("--data", default="cifar10", help="cifar10, or an .npz of images and labels")
-    parser.add_argument("--only", nargs="+", help="only these attacks of a contest, e.g. apgd-ce fab-t")
+    parser.add_argument("--only", nargs="+", help="only these of a contest, e.g. apgd-ce ours:fab-t")
     parser.add_argument("--repeats", type=int, default=1, help="run each contest so often, and give the median times")
     parser.add_argument("--keep", type=Path, help="a folder for the results; what is there is not run again")
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -219,7 +219,7 @@ def table(what: str, given: argparse.Namespace, ball: str) -> None:
     """Runs one contest and prints it as Markdown."""
     print(f"\n{what}: {os.path.basename(given.model)}, {ball}, {given.images} images\n")
     print("| attack | seconds | CPU seconds | robust | only here robust |\n" + "| --- " * 5 + "|", flush=True)
-    names = [name for name in CONTESTS[what] if not given.only or name.partition(":")[2] in given.only]
+    names = [n for n in CONTESTS[what] if not given.only or {n, n.partition(":")[2]} & set(given.only)]
     # Repeats go round all contestants, so that a disturbance does not hit one of them alone.
     rounds = [[kept(name, ball, given, repeat) for name in names] for repeat in range(given.repeats)]
     reference: set[int] | None = None

@@ -226,7 +226,7 @@ def test_a_source_that_hides_its_gradients_is_doubted_and_an_honest_one_is_not(t
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: masked-pack\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[bench.attacks]\nmasked = masked_module:Masked\n")
     attacks = [f"--attack=pgd[steps=500]@{source}" for source in ("masked", "self")]
-    done = bench("run", "--defence", "none", *attacks, "--preset", "smoke", "--examples", "6", "--norm", "linf",
+    done = bench("run", "--defence", "none", *attacks, "--preset", "smoke", "--examples", "3", "--norm", "linf",
                  "--epsilon", "2/255", cwd=tmp_path, PYTHONPATH=str(info.parent))  # fmt: skip
     assert done.returncode == 0, done.stderr
     cells = json.loads(bench("results", "--format", "json", cwd=tmp_path).stdout)
