@@ -75,9 +75,7 @@ class Loop(NamedTuple):
         watch = fresh_watch(count)._replace(queries=one, seen=one, low=margin, high=margin)
         return Search(Best(images, margin), watch, seeds)
 
-    def block(
-        self, state: Search, fixed: Fixed, epsilon: tf.Tensor, sides: tf.Tensor, number: tf.Tensor
-    ) -> Search:
+    def block(self, state: Search, fixed: Fixed, epsilon: tf.Tensor, sides: tf.Tensor, number: tf.Tensor) -> Search:
         """One query for each of the sides, with numbers drawn for the whole block, of this number, at once."""
         # Seeds are hashes, so counting up one of their words gives streams that nobody else uses.
         drawn = draws.uniform(state.seeds + tf.stack([0, number + 1]), [BLOCK, self.moves.draws()])

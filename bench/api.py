@@ -42,6 +42,8 @@ class Plugin(abc.ABC):  # noqa: B024 (what must be written is in its subclasses)
     version: ClassVar[str] = "1"
     in_all: ClassVar[bool] = True
     """Whether `all` means it too; one that is a part or a variant of another is asked for by name."""
+    beyond: ClassVar[bool] = False
+    """Whether it goes beyond the published evaluation: behind `everything`, and marked so."""
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = self.Settings() if settings is None else settings
@@ -81,7 +83,11 @@ class Defence(Plugin):
         height, width, channels = self.output_shape(shape)
         if (height, width) != shape[:2]:
             raise NotImplementedError(f"{type(self).__name__} changes the image size: give it a bypass of its own")
-        return keras.Sequential([keras.Input(shape), keras.layers.Conv2D(channels, 3, padding="same")])
+        return keras.Sequential([keras.Input(shape), keras.layers.Conv2D(channels, 3, padding="same", name="bypass")])
+
+    def reconstruction(self) -> Mapping[str, Any] | None:
+        """The settings of a variant that gives back an image much like the input, for surrogates attacked by BPDA."""
+        return None
 
 
 Loss = Callable[..., "tf.Tensor"]
@@ -198,14 +204,40 @@ class Knowledge:
     shape: Shape
     classes: int
     workshop: Workshop
+    guess: int | None = None
+    """A key the attacker has found or been told (`--key-guess`)."""
 
 
 class Workshop(abc.ABC):
-    """What the harness lends an attacker: models trained on the training set, kept by fingerprint."""
+    """What the harness lends an attacker: models trained on the training set alone, kept by fingerprint."""
 
     @abc.abstractmethod
-    def classifier(self, defence: str, settings: Mapping[str, Any], key: int | None = None) -> TrainedClassifier:
-        """The classifier of any defence under a key of the attacker's own; trained if it is not there yet."""
+    def classifier(
+        self, defence: str, settings: Mapping[str, Any], key: int | None = None, role: str = ""
+    ) -> TrainedClassifier:
+        """The classifier of any defence under a key of the attacker's own; trained if it is not there yet.
+
+        `role` (such as `surrogate`, or `at-linf`) picks the preset's recipe for `role:defence` or `role`.
+        """
+
+    @abc.abstractmethod
+    def front(
+        self,
+        role: str,
+        model: keras.Model,
+        after: Callable[[tf.Tensor], tf.Tensor],
+        before: Callable[[tf.Tensor], tf.Tensor] | None = None,
+        made_of: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Trains `model` in place so that after(model(before(image))) classifies training images; `after` is frozen.
+
+        What determines it beyond the defended model, the recipe of `role` and the model's own layers and
+        initial weights belongs in `made_of`.
+        """
+
+    @abc.abstractmethod
+    def user_model(self, name: str) -> keras.Model:
+        """A model the user gave with `--source`, from images in [0,1] to logits."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,6 +248,11 @@ class TrainedClassifier:
     state: Mapping[str, np.ndarray]
     classifier: keras.Model
     fingerprint: str
+    key: int | None = None
+
+    def logits(self, images: tf.Tensor) -> tf.Tensor:
+        """Images (B×H×W×3 in [0,1]) to logits (B×classes)."""
+        return self.classifier(self.defence.transform(images, self.key, self.state), training=False)
 
 
 class Strategy(Plugin):
@@ -225,9 +262,18 @@ class Strategy(Plugin):
     def sources(self, defence: Defence) -> Sequence[str]:
         """The names of the sources it has against this defence; empty where it does not apply."""
 
+    def builds(self, defence: Defence, source: str) -> bool:
+        """Whether it can build this source against this defence, though `sources` may not name it."""
+        return source in self.sources(defence)
+
     def refusal(self, defence: Defence, source: str) -> str | None:
-        """Why this source is outside the defence's threat model, or None if it is inside."""
+        """Why this source is outside the defence's threat model, or None if it is inside or not its own."""
         return None
+
+    needs_key: ClassVar[bool] = False
+    """Whether its sources are computed with the private key: outside every threat model, and run beside the referee."""
+    has_gradient: ClassVar[bool] = True
+    """Whether its sources have gradients; without, only black-box engines run on them."""
 
     @abc.abstractmethod
     def build(self, source: str, knowledge: Knowledge) -> Source:

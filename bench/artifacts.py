@@ -99,14 +99,21 @@ def arrays_of(model: keras.Model, state: Mapping[str, np.ndarray]) -> dict[str, 
     return {**weights, **{f"state:{name}": value for name, value in state.items()}}
 
 
-def put_into(model: keras.Model, arrays: Mapping[str, np.ndarray], where: Path) -> dict[str, np.ndarray]:
-    """Sets a model's weights from arrays by name, all or none; returns the defence's state."""
+def put_into(
+    model: keras.Model, arrays: Mapping[str, np.ndarray], where: Path, partly: bool = False
+) -> dict[str, np.ndarray]:
+    """Sets a model's weights from arrays by name, all or none; returns the defence's state.
+
+    `partly` leaves those alone whose shape is another: a start for a network that reads other channels.
+    """
     given = {name.removeprefix("weight:"): value for name, value in arrays.items() if name.startswith("weight:")}
     wanted = {_name(variable): variable for variable in model.weights}
     if odd := sorted(given.keys() ^ wanted.keys()):
         raise UsageError(
             f"{where} is of another architecture: {odd[0]} is {'not in it' if odd[0] in wanted else 'unexpected'}"
         )
+    if partly:
+        wanted = {name: variable for name, variable in wanted.items() if given[name].shape == tuple(variable.shape)}
     for name, variable in wanted.items():
         if given[name].shape != tuple(variable.shape):
             raise UsageError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 from bench import data, models, registry
 from bench.api import Defence, UsageError
 from bench.data import Dataset, Split
-from bench.fingerprint import canonical, fingerprint
+from bench.executors.worker import Setup
+from bench.fingerprint import canonical, fingerprint, of_file
 from bench.keys import PrivateKey
 from bench.plan import Pair
 from bench.referee import Referee
@@ -31,7 +33,13 @@ class Contest:
     classifier_spec: models.ClassifierSpec
     classifier: models.Classifier
     weights: Path
+    defended: str | None
+    """The artifact's fingerprint; None if the weights were given as a file."""
     examples: Split
+    own_models: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+    """Models the user brings as sources, by the source's name."""
+    guess: int | None = None
+    """A key the attacker has found."""
 
     @functools.cached_property
     def images(self) -> np.ndarray:
@@ -45,6 +53,22 @@ class Contest:
     @property
     def settings(self) -> dict[str, Any]:
         return dataclasses.asdict(self.defence.settings)
+
+    def setup(self, may_train: bool) -> Setup:
+        """What an attacker may know of it, to be sent to another process."""
+        return Setup(
+            self.spec,
+            self.spec.dataset,
+            self.defence_name,
+            self.settings,
+            self.classifier_spec.recipe.depth,
+            self.classifier_spec.recipe.width,
+            self.weights,
+            self.defended,
+            self.own_models,
+            self.guess,
+            may_train,
+        )
 
     def defence_row(self) -> dict[str, Any]:
         identity = {
@@ -97,10 +121,16 @@ class Contest:
         version = registry.entry("attacks", pair.strategy).load().version
         made_of = {
             "strategy": pair.strategy,
+            "settings": self.spec.strategies(self.defence_name).get(pair.strategy, {}),
             "training": dict(self.spec.training),
+            "recipes": self._recipes(pair.source),
             "training_images": self.dataset.training_fingerprint,
             "against": self.defence_row()["fingerprint"],
         }
+        if pair.source in self.own_models:
+            made_of["model_sha256"] = of_file(self.own_models[pair.source])
+        if pair.strategy == "guessed-key":
+            made_of["guess"] = self.guess
         identity = {"name": pair.source, "version": version, **made_of}
         return {
             "name": pair.source,
@@ -110,7 +140,24 @@ class Contest:
         }
 
 
-def prepare(spec: Spec, request: str, key: PrivateKey, weights: Path | None, may_train: bool, say: Any) -> Contest:
+    def _recipes(self, source: str) -> dict[str, Any]:
+        """The recipes by which a source may have been trained: those of its kind, or all where it is made of several."""
+        kind, recipes = source.partition(":")[0], self.spec.recipes
+        by_kind = kind in ("nominal", "at-linf", "at-l2", "surrogate", "reconstruction", "bypass", "self")
+        own = (kind, f"{kind}:{self.defence_name}", "none")
+        return {name: dict(recipes[name]) for name in sorted(recipes) if not by_kind or name in own}
+
+
+def prepare(
+    spec: Spec,
+    request: str,
+    key: PrivateKey,
+    weights: Path | None,
+    may_train: bool,
+    say: Any,
+    own_models: Mapping[str, Path] | None = None,
+    guess: int | None = None,
+) -> Contest:
     """Loads, or trains, everything a defended model needs. `request` is name[setting=value,…]."""
     name, given = registry.parse(request)
     defence = registry.create("defences", name, {**spec.defences.get(name, {}), **given})
@@ -118,11 +165,15 @@ def prepare(spec: Spec, request: str, key: PrivateKey, weights: Path | None, may
     examples = dataset.examples(spec.examples)
     own_key = key if defence.keyed else None
     classifier_spec = models.spec_for(spec, dataset, name, defence, own_key.id if own_key else None)
+    defended = None
     if weights is not None:
         if not weights.exists():
             raise UsageError(f"weights file {weights} does not exist")
         classifier = models.load_file(classifier_spec, weights)
     else:
         artifact = models.obtain(classifier_spec, own_key.reveal() if own_key else None, may_train, say)
-        classifier, weights = models.load(classifier_spec, artifact), artifact.weights
-    return Contest(spec, dataset, name, defence, own_key, classifier_spec, classifier, weights, examples)
+        classifier, weights, defended = models.load(classifier_spec, artifact), artifact.weights, artifact.fingerprint
+    return Contest(
+        spec, dataset, name, defence, own_key, classifier_spec, classifier, weights, defended, examples,
+        own_models or {}, guess,
+    )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,14 @@ import bench
 from bench import artifacts, registry
 from bench.api import BenchError, Defence, UsageError
 from bench.artifacts import Artifact
-from bench.data import Dataset
+from bench.data import Dataset, Split
 from bench.fingerprint import fingerprint
 from bench.home import home
 from bench.spec import Spec
 
 if TYPE_CHECKING:
     import keras
+    import tensorflow as tf
 
     from bench.training import Progress, Recipe
 
@@ -47,7 +48,7 @@ class ClassifierSpec:
                 "settings": dataclasses.asdict(self.defence.settings),
             },
             "key": self.key,
-            "recipe": dataclasses.asdict(self.recipe),
+            "recipe": self.recipe.as_json(),
             "start": self.start,
         }
 
@@ -92,29 +93,58 @@ def load_file(spec: ClassifierSpec, path: Path) -> Classifier:
     return Classifier(model, state, of_file(path), spec.defence_name)
 
 
-def spec_for(run: Spec, dataset: Dataset, defence_name: str, defence: Defence, key: str | None) -> ClassifierSpec:
-    """How a run trains the classifier of this defence, with the weights of the nominal one as a start if it says so."""
+def spec_for(
+    run: Spec,
+    dataset: Dataset,
+    defence_name: str,
+    defence: Defence,
+    key: str | None,
+    roles: Sequence[str] = (),
+    defended: str | None = None,
+) -> ClassifierSpec:
+    """How a run trains the classifier of this defence; `roles` are names of recipes that come before the defence's own.
+
+    `defended` is the fingerprint of the defended classifier, for a recipe that starts from it.
+    """
     from bench.training import Recipe
 
-    warm = run.starts_warm(defence_name)
-    recipe = Recipe.from_json(run.recipe_fields(warm))
+    fields, start_name = run.recipe(*roles, defence_name)
     start = None
-    if warm:
+    if start_name == "defended":
+        if defended is None:  # given as a file: there is nothing that names it, so train as the defence itself is
+            return spec_for(run, dataset, defence_name, defence, key)
+        start = defended
+    elif start_name == "nominal":
         nominal = registry.create("defences", "none", {})
-        start = ClassifierSpec(dataset, "none", nominal, None, Recipe.from_json(run.recipe_fields(False))).fingerprint
-    return ClassifierSpec(dataset, defence_name, defence, key, recipe, start)
+        start = spec_for(run, dataset, "none", nominal, None).fingerprint
+    return ClassifierSpec(dataset, defence_name, defence, key, Recipe.from_json(fields), start)
 
 
-def obtain(spec: ClassifierSpec, key: int | None, may_train: bool, say: Callable[[str], None]) -> Artifact:
-    """The classifier's artifact; trained now, with a word of progress now and then, if it is not there yet."""
+def obtain(
+    spec: ClassifierSpec, key: int | None, may_train: bool, say: Callable[[str], None], command: str = ""
+) -> Artifact:
+    """The classifier's artifact; trained now, with a word of progress now and then, if it is not there yet.
+
+    `command` is what trains it ahead of time.
+    """
     found = artifacts.find(spec.fingerprint)
     if found is not None:
         return found
-    command = f"bench train --defence {spec.defence_name}"
+    command = command or f"bench train --defence {spec.defence_name}"
+    name = f"the classifier of {spec.defence_name}" + (f" under {spec.key}" if spec.key else "")
+    refuse_to_train(name, may_train, command)
+    say(f"training {name} (kept for later; '{command}' does it ahead of time)")
+    return train(spec, key, spoken(name, say))
+
+
+def refuse_to_train(name: str, may_train: bool, command: str) -> None:
+    """Ends here if nothing may be trained."""
     if not may_train:
-        raise UsageError(
-            f"the classifier of {spec.defence_name} is not trained yet: run '{command}' first, or drop --no-train"
-        )
+        raise UsageError(f"{name} is not trained yet: run '{command}' first, or drop --no-train")
+
+
+def spoken(name: str, say: Callable[[str], None]) -> Callable[[Progress], None]:
+    """Reports a training as a line now and then, with the time left."""
     last = began = time.monotonic()
     first: float | None = None
 
@@ -125,19 +155,16 @@ def obtain(spec: ClassifierSpec, key: int | None, may_train: bool, say: Callable
         if time.monotonic() - last > 20 and done > first:
             last = time.monotonic()
             left = (last - began) / (done - first) * (1 - done)
-            say(
-                f"training {spec.defence_name}: epoch {at.epoch + 1}/{at.epochs}, loss {at.loss:.3f}, "
-                f"about {left / 60:.0f} min left"
-            )
+            say(f"training {name}: epoch {at.epoch + 1}/{at.epochs}, {at.what}, about {left / 60:.0f} min left")
 
-    say(f"training the classifier of {spec.defence_name} (kept for later; '{command}' does it ahead of time)")
-    return train(spec, key, report)
+    return report
 
 
 def train(spec: ClassifierSpec, key: int | None, report: Callable[[Progress], None]) -> Artifact:
     """Trains the classifier (or goes on where it was interrupted), measures it on the test images, and keeps it."""
     import keras
 
+    from bench import transforms
     from bench.training import Trainer, classify
 
     data = spec.dataset.training()
@@ -147,25 +174,39 @@ def train(spec: ClassifierSpec, key: int | None, report: Callable[[Progress], No
         start = artifacts.find(spec.start)
         if start is None:
             raise BenchError(f"the classifier to start from, {spec.start[:16]}, is not there any more: train it first")
-        artifacts.put_into(model, artifacts.read_arrays(start.weights), start.weights)
+        artifacts.put_into(model, artifacts.read_arrays(start.weights), start.weights, partly=True)
     fits = type(spec.defence).fit is not Defence.fit  # most defences learn nothing: spare them 600 MB of floats
     state = spec.defence.fit(data.unit()) if fits else {}
     checkpoint = home() / "training" / f"{spec.fingerprint[:16]}.npz"
     began = time.monotonic()
-    Trainer(model, spec.defence, state, key, spec.recipe, data, len(spec.dataset.classes)).run(checkpoint, report)
-    logits = classify(model, lambda images: spec.defence.transform(images, key, state), spec.dataset.shape)
-    test = spec.dataset.test
-    accuracy = float(np.mean(logits(test.unit()).argmax(axis=1) == test.labels))
-    record = {
-        "clean_accuracy": accuracy,
-        "test_images": len(test),
+
+    def transform(images: tf.Tensor) -> tf.Tensor:
+        return spec.defence.transform(images, key, state)
+
+    kept = transforms.Kept(spec, transform, data)
+    Trainer(model, spec.recipe, data, len(spec.dataset.classes), transform, kept=kept.copies(spec.recipe, report)).run(
+        checkpoint, report
+    )
+    accuracy = measured(classify(model, transform, spec.dataset.shape), spec.dataset.test)
+    record = {**made(began), "clean_accuracy": accuracy, "test_images": len(spec.dataset.test)}
+    artifact = artifacts.save(spec.fingerprint, spec.as_json(), artifacts.arrays_of(model, state), record)
+    checkpoint.unlink(missing_ok=True)
+    kept.remove()
+    return artifact
+
+
+def measured(logits: Callable[[np.ndarray], np.ndarray], test: Split) -> float:
+    """The share of test images that these logits get right."""
+    return float(np.mean(logits(test.unit()).argmax(axis=1) == test.labels))
+
+
+def made(began: float) -> dict[str, Any]:
+    """With what, and in how many seconds, something was trained."""
+    return {
         "seconds": round(time.monotonic() - began),
         "bench": bench.__version__,
         "tensorflow": registry.importlib.metadata.version("tensorflow"),
     }
-    artifact = artifacts.save(spec.fingerprint, spec.as_json(), artifacts.arrays_of(model, state), record)
-    checkpoint.unlink(missing_ok=True)
-    return artifact
 
 
 def keep(spec: ClassifierSpec, model: keras.Model, key: int | None, origin: Mapping[str, str], check: int) -> Artifact:

@@ -13,7 +13,7 @@ from bench import registry
 from bench.api import Defence, Engine, Strategy, UsageError
 from bench.fingerprint import fingerprint
 
-ALL = "all"
+ALL, EVERYTHING = "all", "everything"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,44 +26,77 @@ class Pair:
     source: str
     strategy: str
     inside_threat_model: bool
+    needs_key: bool = False
 
     @property
     def name(self) -> str:
         return f"{self.engine}@{self.source}"
 
 
-def pairs(
-    requests: Sequence[str],
-    defence_name: str,
-    defence: Defence,
-    presets: Mapping[str, Mapping[str, Any]],
-    outside_allowed: bool = False,
-) -> list[Pair]:
-    """The pairs that `--attack` values mean for a defence: engines, strategies, exact pairs and `all`, in that order."""
-    strategies = _strategies()
-    offered = [(source, name) for name, strategy in strategies.items() for source in strategy.sources(defence)]
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What a request is resolved against: a run's engine and strategy settings, and what the user allows or brings."""
+
+    engines: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    budgets: Mapping[str, Mapping[str, Mapping[str, Any]]] = dataclasses.field(default_factory=dict)
+    strategies: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    own_models: Sequence[str] = ()
+    """Names of sources the user brings."""
+    guess: bool = False
+    """Whether the attacker has a key to try."""
+    outside: bool = False
+    """Whether pairs outside the threat model may run."""
+
+
+def pairs(requests: Sequence[str], defence_name: str, defence: Defence, choice: Choice | None = None) -> list[Pair]:
+    """The pairs that `--attack` values mean for a defence: engines, strategies, exact pairs, `all` and `everything`."""
+    choice = choice or Choice()
+    strategies = _strategies(choice.strategies)
+    offered = [
+        (source, name)
+        for name, strategy in strategies.items()
+        if strategy.in_all
+        for source in strategy.sources(defence)
+    ]
+    offered += [(source, "own-models") for source in choice.own_models]
+    if choice.guess and defence.keyed:
+        offered.append(("guessed-key", "guessed-key"))
     chosen: dict[tuple[str, str, str], Pair] = {}
     for request in requests:
-        for engine, settings, source, strategy in _expand(
-            request, defence_name, defence, strategies, offered, outside_allowed
+        for engine, settings, source, strategy, inside in _expand(
+            request, defence_name, defence, strategies, offered, choice
         ):
             plugin = registry.entry("attacks", engine).load()
-            resolved = registry.settings_of(plugin, engine, {**presets.get(engine, {}), **settings})
-            inside = (source, strategy) in offered
-            pair = Pair(engine, plugin.version, resolved, source, strategy, inside)
+            if not (isinstance(plugin, type) and issubclass(plugin, Engine)):
+                raise UsageError(f"'{request}': {engine} is a strategy, not an engine that can attack {source}")
+            budget = choice.budgets.get(source.partition(":")[0], {}).get(engine, {})
+            resolved = registry.settings_of(plugin, engine, {**choice.engines.get(engine, {}), **budget, **settings})
+            pair = Pair(engine, plugin.version, resolved, source, strategy, inside, strategies[strategy].needs_key)
             chosen.setdefault((engine, fingerprint(resolved), source), pair)
     return sorted(chosen.values(), key=lambda p: (p.source, p.engine))
 
 
-def _strategies() -> dict[str, Strategy]:
+def _strategies(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Strategy]:
     loaded = {name: entry.load() for name, entry in registry.entries("attacks").items()}
-    return {name: plugin() for name, plugin in loaded.items() if issubclass(plugin, Strategy)}
+    return {
+        name: registry.create("attacks", name, settings.get(name, {}))
+        for name, plugin in loaded.items()
+        if issubclass(plugin, Strategy)
+    }
 
 
-def _engines() -> list[str]:
-    """The engines behind `all`; parts of other engines are asked for by name."""
+def _engines(beyond: bool = False) -> list[str]:
+    """The engines behind `all`, or `everything`; parts of other engines are asked for by name."""
     loaded = {name: entry.load() for name, entry in registry.entries("attacks").items()}
-    return [name for name, plugin in loaded.items() if issubclass(plugin, Engine) and plugin.in_all]
+    return [
+        name
+        for name, plugin in loaded.items()
+        if issubclass(plugin, Engine) and (plugin.in_all or (beyond and plugin.beyond))
+    ]
+
+
+Expanded = tuple[str, Mapping[str, str], str, str, bool]
+"""Engine, its settings, source, strategy, and whether the pair is inside the threat model."""
 
 
 def _expand(
@@ -72,41 +105,84 @@ def _expand(
     defence: Defence,
     strategies: Mapping[str, Strategy],
     offered: Sequence[tuple[str, str]],
-    outside_allowed: bool,
-) -> Iterable[tuple[str, dict[str, str], str, str]]:
+    choice: Choice,
+) -> Iterable[Expanded]:
     left, at, source = request.partition("@")
     if left == ALL and not at:
-        return [(engine, {}, s, strategy) for engine in _engines() for s, strategy in offered]
+        return [(engine, {}, s, strategy, True) for engine in _engines() for s, strategy in offered]
+    if left == EVERYTHING and not at:
+        more = [
+            (s, name) for name, strategy in strategies.items() if strategy.beyond for s in strategy.sources(defence)
+        ]
+        return [(engine, {}, s, name, True) for engine in _engines(beyond=True) for s, name in (*offered, *more)]
     name, settings = registry.parse(left)
     registry.entry("attacks", name)
     if name in strategies:
-        if at or settings:
-            raise UsageError(f"'{request}': {name} is a strategy, it takes neither settings nor a source")
-        own = [s for s, strategy in offered if strategy == name]
-        if not own:
-            raise UsageError(f"{name} has no source against {defence_name}: {_applicable(defence_name, offered)}")
-        return [(engine, {}, s, name) for engine in _engines() for s in own]
+        return _whole_strategy(request, defence_name, defence, strategies[name], name, offered, choice)
     if not at:
         if not offered:
             raise UsageError(f"no strategy has a source against {defence_name}")
-        return [(name, settings, s, strategy) for s, strategy in offered]
-    for offered_source, strategy in offered:
-        if offered_source == source:
-            return [(name, settings, source, strategy)]
-    for strategy_name, strategy_plugin in strategies.items():
-        reason = strategy_plugin.refusal(defence, source)
-        if reason and not outside_allowed:
+        return [(name, settings, s, strategy, True) for s, strategy in offered]
+    if found := next((strategy for s, strategy in offered if s == source), None):
+        return [(name, settings, source, found, True)]
+    for strategy_name, strategy in strategies.items():
+        reason = strategy.refusal(defence, source)
+        if reason and not choice.outside:
             raise UsageError(
                 f"{name}@{source} is outside the threat model of {defence_name}: {reason}; "
                 "--outside-threat-model runs it all the same, on a row of its own"
             )
+        if reason and strategy.needs_key:
+            return [(name, settings, source, strategy_name, False)]
         if reason:
-            return [(name, settings, source, strategy_name)]
+            raise UsageError(f"{name}@{source}: {reason}; {name}@key-leaked is that attack, outside the threat model")
+    for strategy_name, strategy in strategies.items():
+        if strategy.builds(defence, source):
+            if strategy_name == "guessed-key" and not choice.guess:
+                raise UsageError(f"{name}@{source} needs a key to try: give it with --key-guess FILE")
+            if strategy_name == "own-models":
+                raise UsageError(f"{name}@{source}: there is no such model; bring it with --source FILE.keras")
+            return [(name, settings, source, strategy_name, True)]
     known = [s for s, _ in offered]
     raise UsageError(
         f"unknown source '{source}' against {defence_name}{registry.did_you_mean(source, known)}; "
         f"{_applicable(defence_name, offered)}"
     )
+
+
+def _whole_strategy(
+    request: str,
+    defence_name: str,
+    defence: Defence,
+    strategy: Strategy,
+    name: str,
+    offered: Sequence[tuple[str, str]],
+    choice: Choice,
+) -> Iterable[Expanded]:
+    """Every engine on every source of a strategy; where the sources give no gradient, the engines that need none."""
+    if request != name:
+        raise UsageError(f"'{request}': {name} is a strategy, it takes neither settings nor a source")
+    own = [s for s, of in offered if of == name] or list(strategy.sources(defence))
+    if strategy.needs_key:
+        reason = strategy.refusal(defence, name)
+        if reason is None:
+            raise UsageError(f"{name} has no source against {defence_name}, which has no key")
+        if not choice.outside:
+            raise UsageError(
+                f"{name} is outside the threat model of {defence_name}: {reason}; "
+                "--outside-threat-model runs it all the same, on rows of their own"
+            )
+        own = [name]
+    if not own:
+        raise UsageError(f"{name} has no source against {defence_name}: {_applicable(defence_name, offered)}")
+    engines = [e for e in _engines() if strategy.has_gradient or not _loaded(e).needs_gradient]
+    return [(engine, {}, s, name, not strategy.needs_key) for engine in engines for s in own]
+
+
+def _loaded(engine: str) -> type[Engine]:
+    plugin = registry.entry("attacks", engine).load()
+    assert issubclass(plugin, Engine)
+    return plugin
 
 
 def _applicable(defence_name: str, offered: Sequence[tuple[str, str]]) -> str:

@@ -18,8 +18,9 @@ import bench
 from bench import devices, doubts, images, plan
 from bench.api import Attacked, Batch, BenchError
 from bench.contest import Contest
+from bench.executors.inside import InsideExecutor
 from bench.executors.local import LocalExecutor, Outcome
-from bench.executors.worker import Setup, Task
+from bench.executors.worker import Task
 from bench.fingerprint import fingerprint
 from bench.plan import Pair
 from bench.progress import Reporter
@@ -50,6 +51,10 @@ class PlannedCell:
     key: CellKey
     fingerprint: str
     shards: Sequence[tuple[int, int]]
+
+    @property
+    def needs_key(self) -> bool:
+        return self.pair is not None and self.pair.needs_key
 
     @property
     def name(self) -> str:
@@ -99,7 +104,9 @@ class Run:
         self._judge_clean([cell for cell in cells if cell.pair is None])
         todo = [(cell, start, stop) for cell in cells if cell.pair is not None for start, stop in cell.shards]
         if todo:
-            self._attack(todo)
+            with_key = [part for part in todo if part[0].needs_key]
+            self._attack(self._executor, [part for part in todo if not part[0].needs_key])
+            self._attack(InsideExecutor(contest.key, self._reporter.say), with_key)
             for board_id in {cell.key[0] for cell, _, _ in todo}:
                 doubts.update(self._db, board_id)
 
@@ -152,7 +159,9 @@ class Run:
                 clean = cell.contest.images[start:stop]
                 self._record(cell, start, stop, _untouched(clean), 0.0, "driver", keep=False)
 
-    def _attack(self, todo: Sequence[tuple[PlannedCell, int, int]]) -> None:
+    def _attack(self, executor: Any, todo: Sequence[tuple[PlannedCell, int, int]]) -> None:
+        if not todo:
+            return
         failed: set[str] = set()
         last_of = {cell.fingerprint: index for index, (cell, _, _) in enumerate(todo)}
         sizes = [self._work(cell, stop - start) for cell, start, stop in todo]
@@ -164,7 +173,7 @@ class Run:
                 reported += amount
                 self._reporter.advance(amount, todo[index][0].name)
 
-            for outcome in self._executor.run(len(todo), lambda index: self._task(*todo[index]), progress):
+            for outcome in executor.run(len(todo), lambda index: self._task(*todo[index]), progress):
                 cell, start, stop = todo[outcome.index]
                 self._reporter.advance(sizes[outcome.index] - reported)
                 reported = 0.0
@@ -242,16 +251,6 @@ class Run:
     def _task(self, cell: PlannedCell, start: int, stop: int) -> Task:
         contest, pair = cell.contest, cell.pair
         assert pair is not None
-        setup = Setup(
-            contest.spec,
-            contest.spec.dataset,
-            contest.defence_name,
-            contest.settings,
-            contest.classifier_spec.recipe.depth,
-            contest.classifier_spec.recipe.width,
-            contest.weights,
-            self._options.may_train,
-        )
         seeds = plan.example_seeds(contest.spec.seed, cell.fingerprint, start, stop)
         batch = Batch(
             contest.images[start:stop],
@@ -261,7 +260,8 @@ class Run:
             contest.spec.epsilon[cell.norm],
             self._options.batch_size,
         )
-        return Task(setup, pair.engine, dataclasses.asdict(pair.settings), pair.source, pair.strategy, batch)
+        setup, settings = contest.setup(self._options.may_train), dataclasses.asdict(pair.settings)
+        return Task(setup, pair.engine, settings, pair.source, pair.strategy, batch)
 
     def _work(self, cell: PlannedCell, examples: int) -> int:
         from bench import registry

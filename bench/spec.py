@@ -28,17 +28,30 @@ class Spec:
     epsilon: Mapping[str, float]
     seed: int
     training: Mapping[str, Any]
-    warm_training: Mapping[str, Any]
+    """How classifiers are trained."""
+    recipes: Mapping[str, Mapping[str, Any]]
+    """What differs from it for a defence (`linac`), a source (`at-linf`), or a kind of source of a defence
+    (`surrogate:linac`, `bypass:block-shuffle`); `start` names the classifier it starts from: nominal or defended."""
     engines: Mapping[str, Mapping[str, Any]]
+    budgets: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    """Engine settings for the sources of a kind (`surrogate`), by engine."""
     defences: Mapping[str, Mapping[str, Any]]
+    against: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    """Strategy settings against a defence or `all`, by strategy: against.linac.transfer.surrogates."""
 
-    def recipe_fields(self, warm: bool) -> dict[str, Any]:
-        """The training settings, for a classifier trained from nothing or from the nominal one's weights."""
-        changes = {k: v for k, v in self.warm_training.items() if k != "defences"} if warm else {}
-        return {**self.training, **changes}
+    def strategies(self, defence: str) -> dict[str, dict[str, Any]]:
+        """Every strategy's settings against this defence."""
+        layers = (self.against.get("all", {}), self.against.get(defence, {}))
+        names = {name for layer in layers for name in layer}
+        return {name: {k: v for layer in layers for k, v in layer.get(name, {}).items()} for name in sorted(names)}
 
-    def starts_warm(self, defence: str) -> bool:
-        return defence in self.warm_training.get("defences", ())
+    def recipe(self, *names: str) -> tuple[dict[str, Any], str | None]:
+        """The training settings under the first of these names that the preset knows, and what they start from."""
+        changes = dict(next((self.recipes[name] for name in names if name in self.recipes), {}))
+        start = changes.pop("start", None)
+        if start not in (None, "nominal", "defended"):
+            raise UsageError(f"preset {self.preset}: a recipe starts from '{start}'; give nominal or defended")
+        return {**self.training, **changes}, start
 
 
 def preset_names() -> list[str]:
@@ -94,9 +107,11 @@ def resolve(
         epsilon=epsilons,
         seed=values.get("seed", 0) if seed is None else seed,
         training=values.get("training", {}),
-        warm_training=values.get("warm_training", {}),
+        recipes=values.get("recipes", {}),
         engines=values.get("engines", {}),
+        budgets=values.get("budgets", {}),
         defences=values.get("defences", {}),
+        against=values.get("against", {}),
     )
 
 

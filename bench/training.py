@@ -7,7 +7,7 @@ weights as one that was not.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,63 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bench.api import BenchError, Defence, Shape, UsageError, each_image
-from bench.artifacts import arrays_of, put_into, read_arrays
+from bench.api import BenchError, Shape, UsageError, each_image
+from bench.artifacts import read_arrays
 from bench.data import Split
 from bench.home import written_whole
+
+
+@dataclasses.dataclass(frozen=True)
+class Adversary:
+    """Adversarial training's inner attack: PGD on the cross-entropy from a random start; one step of 1.25 is FGSM-RS."""
+
+    norm: str
+    epsilon: float
+    steps: int = 10
+    step: float = 0.25
+    """In units of epsilon."""
+
+    def __post_init__(self) -> None:
+        for name, ok in {
+            "norm": self.norm in ("linf", "l2"),
+            "epsilon": self.epsilon > 0,
+            "steps": self.steps >= 1,
+            "step": self.step > 0,
+        }.items():
+            if not ok:
+                raise UsageError(f"training: the adversary's {name} is {getattr(self, name)}, which makes no sense")
+
+    def attack(
+        self, logits: Callable[[tf.Tensor], tf.Tensor], images: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor
+    ) -> tf.Tensor:
+        """Images (B×H×W×3) moved towards a higher loss, inside the ball and the range."""
+
+        def moved(image: tf.Tensor) -> tf.Tensor:
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(image)
+                loss = tf.reduce_sum(tf.nn.softmax_cross_entropy_with_logits(targets, logits(image)))
+            gradient = tape.gradient(loss, image)
+            ahead = tf.sign(gradient) if self.norm == "linf" else gradient / (_length(gradient) + 1e-12)
+            return self._inside(image + self.step * self.epsilon * ahead, images)
+
+        drawn = tf.random.stateless_uniform(tf.shape(images), seed, -1.0, 1.0)
+        if self.norm == "l2":
+            drawn = drawn / _length(drawn)
+        image = self._inside(images + self.epsilon * drawn, images)
+        (image,) = tf.while_loop(lambda _: True, lambda x: (moved(x),), (image,), maximum_iterations=self.steps)
+        return tf.stop_gradient(image)
+
+    def _inside(self, moved: tf.Tensor, images: tf.Tensor) -> tf.Tensor:
+        change = moved - images
+        if self.norm == "linf":
+            change = tf.clip_by_value(change, -self.epsilon, self.epsilon)
+        else:
+            change *= tf.minimum(1.0, self.epsilon / (_length(change) + 1e-12))
+        return tf.clip_by_value(images + change, 0.0, 1.0)
+
+
+def _length(tensor: tf.Tensor) -> tf.Tensor:
+    return tf.sqrt(tf.reduce_sum(tf.square(tensor), axis=(1, 2, 3), keepdims=True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +94,11 @@ class Recipe:
     cutmix: bool = True
     crop_and_flip: bool = True
     seed: int = 0
+    adversary: Adversary | None = None
+    """For adversarial training: what is done to the images before they are learned from."""
+    copies: int = 0
+    """Transform so many versions of the training images once and keep them, instead of transforming at every step:
+    the images, their mirror images, then random crops. For a transform that costs more than the network."""
 
     def __post_init__(self) -> None:
         for name, ok in {
@@ -53,6 +111,7 @@ class Recipe:
             "average": 0 <= self.average < 1,
             "momentum": 0 <= self.momentum < 1,
             "warmup": 0 <= self.warmup < 1,
+            "copies": self.copies >= 0 and not (self.copies and (self.cutmix or self.adversary)),
         }.items():
             if not ok:
                 raise UsageError(
@@ -66,7 +125,14 @@ class Recipe:
         if odd := sorted(fields.keys() - known):
             raise UsageError(f"training has no field '{odd[0]}'; it has {', '.join(sorted(known))}")
         values: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in fields.items()}
+        if isinstance(values.get("adversary"), Mapping):
+            values["adversary"] = Adversary(**values["adversary"])
         return cls(**values)
+
+    def as_json(self) -> dict[str, Any]:
+        """What is fingerprinted. Fields that came later are left out where they do nothing, so that old weights count."""
+        fields = dataclasses.asdict(self)
+        return {name: value for name, value in fields.items() if value or name not in ("adversary", "copies")}
 
     def rate(self, progress: float) -> float:
         """The learning rate when this share of the training is done."""
@@ -86,6 +152,12 @@ class Progress:
     step: int
     steps: int
     loss: float
+    doing: str = ""
+    """What else is being done, before the first step."""
+
+    @property
+    def what(self) -> str:
+        return self.doing or f"loss {self.loss:.3f}"
 
 
 def augmented(
@@ -121,21 +193,25 @@ def augmented(
 
 
 class Trainer:
-    """A training in memory: the model, its momentum and its averaged weights, and how far it is."""
+    """A training in memory: the model, its momentum and its averaged weights, and how far it is.
+
+    `before` makes of images (B×H×W×3, [0,1]) what the model reads, and `after` makes logits of what it gives: a
+    classifier has a defence before it, a bypass a frozen classifier after it. `kept`, one array a copy (N×H'×W'×C),
+    holds transformed training images and stands for `before`.
+    """
 
     def __init__(
         self,
         model: keras.Model,
-        defence: Defence,
-        state: Mapping[str, np.ndarray],
-        key: int | None,
         recipe: Recipe,
         data: Split,
         classes: int,
+        before: Callable[[tf.Tensor], tf.Tensor] = tf.identity,
+        after: Callable[[tf.Tensor], tf.Tensor] = tf.identity,
+        kept: Sequence[np.ndarray] = (),
     ) -> None:
         self.model, self.recipe, self.data, self.classes = model, recipe, data, classes
-        self._transform = lambda images: defence.transform(images, key, state)
-        self._state = state
+        self._before, self._after, self._kept = before, after, kept
         self._momenta = [tf.Variable(tf.zeros_like(v)) for v in model.trainable_variables]
         self._averages = [tf.Variable(tf.convert_to_tensor(v)) for v in model.weights]
         self.epoch = 0
@@ -163,9 +239,8 @@ class Trainer:
             done = self.epoch * self.steps + step
             rate = recipe.rate(done / (recipe.epochs * self.steps))
             average = min(recipe.average, (1 + done) / (10 + done))  # so that the first weights are soon forgotten
-            images = self.data.images[chosen].astype(np.float32) / np.float32(255)
             loss = self._step(
-                tf.constant(images),
+                tf.constant(self._inputs(chosen)),
                 tf.constant(self.data.labels[chosen]),
                 tf.constant(rate, tf.float32),
                 tf.constant(average, tf.float32),
@@ -177,19 +252,26 @@ class Trainer:
                     raise BenchError(f"training diverged in epoch {self.epoch + 1} (loss {value}): lower learning_rate")
                 report(Progress(self.epoch, recipe.epochs, step + 1, self.steps, value))
 
+    def _inputs(self, chosen: np.ndarray) -> np.ndarray:
+        """The images of a step (B×H×W×3), or what was kept of them (B×H'×W'×C)."""
+        if self._kept:
+            return self._kept[self.epoch % len(self._kept)][chosen].astype(np.float32)
+        return self.data.images[chosen].astype(np.float32) / np.float32(255)
+
     def _update(
         self, images: tf.Tensor, labels: tf.Tensor, rate: tf.Tensor, average: tf.Tensor, seed: tf.Tensor
     ) -> tf.Tensor:
         recipe, variables = self.recipe, self.model.trainable_variables
-        images, targets = augmented(images, labels, recipe, self.classes, seed)
+        if self._kept:
+            targets = tf.one_hot(labels, self.classes)
+        else:
+            images, targets = augmented(images, labels, recipe, self.classes, seed)
+            images = tf.ensure_shape(images, (None, *self.data.images.shape[1:]))
         losses, gradients = [], []
         for part, target in zip(tf.split(images, recipe.slices), tf.split(targets, recipe.slices), strict=True):
-            inputs = tf.stop_gradient(self._transform(tf.ensure_shape(part, (None, *self.data.images.shape[1:]))))
-            with tf.GradientTape() as tape:
-                logits = self.model(inputs, training=True)
-                loss = tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(target, logits))
+            loss, gradient = self._slice(part, target, seed)
             losses.append(loss)
-            gradients.append(tape.gradient(loss, variables))
+            gradients.append(gradient)
         for variable, momentum, *parts in zip(variables, self._momenta, *gradients, strict=True):
             gradient = tf.add_n(parts) / recipe.slices
             if len(variable.shape) > 1:  # kernels only: neither biases nor the scales of batch normalisation
@@ -200,16 +282,30 @@ class Trainer:
             mean.assign(average * mean + (1 - average) * tf.convert_to_tensor(variable))
         return tf.add_n(losses) / recipe.slices
 
+    def _slice(self, images: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """The loss of a part of a batch, and its gradients."""
+
+        def logits(part: tf.Tensor) -> tf.Tensor:
+            return self._after(self.model(self._before(part), training=True))
+
+        if self.recipe.adversary is not None:
+            images = self.recipe.adversary.attack(logits, images, targets, seed)
+        inputs = images if self._kept else tf.stop_gradient(self._before(images))
+        with tf.GradientTape() as tape:
+            outputs = self._after(self.model(inputs, training=True))
+            loss = tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(targets, outputs))
+        return loss, tape.gradient(loss, self.model.trainable_variables)
+
     def _save(self, path: Path) -> None:
-        arrays = arrays_of(self.model, self._state)
+        arrays = {f"weight:{i}": v.numpy() for i, v in enumerate(self.model.weights)}
         arrays |= {f"momentum:{i}": v.numpy() for i, v in enumerate(self._momenta)}
         arrays |= {f"average:{i}": v.numpy() for i, v in enumerate(self._averages)}
         with written_whole(path) as stream:
-            np.savez(stream, epoch=np.int64(self.epoch), **arrays)  # type: ignore[arg-type]
+            np.savez(stream, epoch=np.int64(self.epoch), **arrays)
 
     def _restore(self, path: Path) -> None:
         arrays = read_arrays(path)
-        put_into(self.model, arrays, path)
+        self.model.set_weights([arrays[f"weight:{i}"] for i in range(len(self.model.weights))])
         for i, variable in enumerate(self._momenta):
             variable.assign(arrays[f"momentum:{i}"])
         for i, variable in enumerate(self._averages):
@@ -218,7 +314,7 @@ class Trainer:
 
 
 def classify(
-    model: keras.Model, transform: Callable[[tf.Tensor], tf.Tensor], shape: Shape
+    model: Callable[..., tf.Tensor], transform: Callable[[tf.Tensor], tf.Tensor], shape: Shape
 ) -> Callable[[np.ndarray], np.ndarray]:
     """A compiled function from images (N×H×W×3, [0,1]) to logits (N×classes); an image's logits depend on it alone."""
 

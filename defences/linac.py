@@ -117,6 +117,9 @@ class Linac(Defence):
         channels = self.output_shape(shape)[2]
         return keras.Model(image, keras.layers.Conv2D(channels, 3, padding="same", name="bypass")(standardised))
 
+    def reconstruction(self) -> Mapping[str, Any] | None:
+        return dataclasses.asdict(dataclasses.replace(self.settings, representation_layer=self.settings.layers))
+
 
 class Fitter(Protocol):
     """A fit compiled for one key, configuration and image size: `linac_cpu`'s or `linac_tensorflow`'s."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import registry
-from bench.api import Attacked, Batch, BenchError, Engine, Knowledge, Source, Strategy, TrainedClassifier, Workshop
+from bench.api import Attacked, Batch, BenchError, Engine, Knowledge, Source, Strategy
 from bench.spec import Spec
 
 
@@ -30,6 +30,9 @@ class Setup:
     depth: int
     width: int
     weights: Path
+    defended: str | None
+    own_models: Mapping[str, Path]
+    guess: int | None
     may_train: bool
 
 
@@ -112,7 +115,7 @@ class Attacker:
         self._engines: dict[tuple[Path, str, str, str], Engine] = {}
 
     def run(self, task: Task, report: Any) -> Attacked:
-        source = self._source(task)
+        source = self.source(task.setup, task.strategy, task.source)
         key = (task.setup.weights, task.source, task.engine, repr(sorted(task.engine_settings.items())))
         if key not in self._engines:
             self._engines[key] = registry.create("attacks", task.engine, task.engine_settings)
@@ -132,45 +135,33 @@ class Attacker:
         flags = probes.flags(source, batch, attacked, engine.work(1))
         return dataclasses.replace(attacked, flags={**attacked.flags, **flags})
 
-    def _source(self, task: Task) -> Source:
-        key = (task.setup.weights, task.strategy, task.source)
+    def source(self, setup: Setup, strategy: str, name: str) -> Source:
+        """A strategy's source against a defended model, built (and trained) on first use."""
+        key = (setup.weights, strategy, name)
         if key not in self._sources:
-            strategy = registry.create("attacks", task.strategy, {})
-            if not isinstance(strategy, Strategy):
-                raise BenchError(f"{task.strategy} is no strategy")
-            self._sources[key] = strategy.build(task.source, self._known(task.setup))
+            settings = setup.spec.strategies(setup.defence_name).get(strategy, {})
+            plugin = registry.create("attacks", strategy, settings)
+            if not isinstance(plugin, Strategy):
+                raise BenchError(f"{strategy} is no strategy")
+            self._sources[key] = plugin.build(name, self._known(setup))
         return self._sources[key]
 
     def _known(self, setup: Setup) -> Knowledge:
         if setup.weights not in self._knowledge:
             from bench import artifacts, data
             from bench.networks import wide_resnet
+            from bench.workshop import Bench
 
             dataset = data.load(setup.dataset)
             defence = registry.create("defences", setup.defence_name, setup.defence_settings)
             shape, classes = dataset.shape, len(dataset.classes)
             model = wide_resnet(defence.output_shape(shape), classes, setup.depth, setup.width)
             state = artifacts.put_into(model, artifacts.read_arrays(setup.weights), setup.weights)
-            workshop = HarnessWorkshop(setup, dataset, self._say)
+            workshop = Bench(
+                setup.spec, dataset, setup.defence_name, defence, setup.weights, setup.defended, setup.own_models,
+                setup.may_train, self._say,
+            )  # fmt: skip
             self._knowledge[setup.weights] = Knowledge(
-                defence, setup.defence_name, state, model, shape, classes, workshop
+                defence, setup.defence_name, state, model, shape, classes, workshop, setup.guess
             )
         return self._knowledge[setup.weights]
-
-
-class HarnessWorkshop(Workshop):
-    """Trains with the run's own recipe, and keeps what it trains among the artifacts."""
-
-    def __init__(self, setup: Setup, dataset: Any, say: Any) -> None:
-        self._setup, self._dataset, self._say = setup, dataset, say
-
-    def classifier(self, defence: str, settings: Mapping[str, Any], key: int | None = None) -> TrainedClassifier:
-        from bench import models
-
-        plugin = registry.create("defences", defence, settings)
-        spec = models.spec_for(
-            self._setup.spec, self._dataset, defence, plugin, None if key is None else f"attacker:{key}"
-        )
-        artifact = models.obtain(spec, key, self._setup.may_train, self._say)
-        trained = models.load(spec, artifact)
-        return TrainedClassifier(plugin, trained.state, trained.model, spec.fingerprint)

@@ -35,7 +35,7 @@ def test_seeds_belong_to_the_example() -> None:
 
 def names(*requests: str, defence: str, outside: bool = False) -> set[str]:
     plugin = registry.create("defences", defence, {})
-    return {pair.name for pair in plan.pairs(requests, defence, plugin, {}, outside)}
+    return {pair.name for pair in plan.pairs(requests, defence, plugin, plan.Choice(outside=outside))}
 
 
 def test_requests() -> None:
@@ -49,13 +49,13 @@ def test_requests() -> None:
 
 def test_settings_over_the_preset() -> None:
     plugin = registry.create("defences", "none", {})
-    (pair,) = plan.pairs(["pgd[steps=7]"], "none", plugin, {"pgd": {"steps": 5, "restarts": 3}})
+    (pair,) = plan.pairs(["pgd[steps=7]"], "none", plugin, plan.Choice({"pgd": {"steps": 5, "restarts": 3}}))
     assert (pair.settings.steps, pair.settings.restarts) == (7, 3)
 
 
 def test_one_engine_with_two_settings_is_two_pairs() -> None:
     plugin = registry.create("defences", "none", {})
-    assert len(plan.pairs(["pgd[steps=7]", "pgd[steps=8]", "pgd[steps=8]"], "none", plugin, {})) == 2
+    assert len(plan.pairs(["pgd[steps=7]", "pgd[steps=8]", "pgd[steps=8]"], "none", plugin)) == 2
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,11 @@ def test_one_engine_with_two_settings_is_two_pairs() -> None:
         ("pdg", "none", "unknown attack 'pdg': did you mean 'pgd'"),
         ("pgd@nominl", "block-shuffle", "unknown source 'nominl' against block-shuffle: did you mean 'nominal'"),
         ("pgd@self", "block-shuffle", "outside the threat model of block-shuffle: .*private key"),
+        ("pgd@query", "block-shuffle", "outside the threat model of block-shuffle: .*no output of the defended model"),
+        ("pgd@key-leaked", "jpeg-23", "unknown source 'key-leaked' against jpeg-23"),
+        ("pgd@guessed-key", "block-shuffle", "needs a key to try: give it with --key-guess"),
+        ("pgd@user:mine", "block-shuffle", "bring it with --source"),
+        ("pba", "jpeg-23", "pba has no source against jpeg-23"),
         ("standard", "block-shuffle", "standard has no source against block-shuffle"),
         ("transfer@nominal", "block-shuffle", "transfer is a strategy"),
         ("pgd[steps=many]", "none", "steps is 'many'"),
@@ -76,7 +81,43 @@ def test_requests_that_are_refused(request_: str, defence: str, said: str) -> No
         names(request_, defence=defence)
 
 
-def test_outside_the_threat_model_by_permission_only() -> None:
-    plugin = registry.create("defences", "block-shuffle", {})
-    (pair,) = plan.pairs(["pgd@self"], "block-shuffle", plugin, {}, True)
+@pytest.mark.parametrize("source", ["key-leaked", "key-leaked-bypass", "query"])
+def test_outside_the_threat_model_by_permission_only(source: str) -> None:
+    request = f"square@{source}"
+    for refused in (request, source.removesuffix("-bypass")):
+        with pytest.raises(UsageError, match="is outside the threat model of linac: "):
+            names(refused, defence="linac")
+    plugin = registry.create("defences", "linac", {})
+    (pair,) = plan.pairs([request], "linac", plugin, plan.Choice(outside=True))
     assert not pair.inside_threat_model
+    assert pair.needs_key
+
+
+def test_without_gradients_a_strategy_has_black_box_engines_only() -> None:
+    assert names("query", defence="linac", outside=True) == {"square@query"}
+    assert len(names("key-leaked", defence="linac", outside=True)) == 4
+
+
+def test_all_leaves_out_what_goes_beyond_the_paper() -> None:
+    assert names("all", defence="block-shuffle") < names("everything", defence="block-shuffle")
+    more = names("everything", defence="block-shuffle") - names("all", defence="block-shuffle")
+    assert {"pgd@bypass-ensemble", "mt@adapter:1", "aa@expectation:2", "boosted@nominal"} <= more
+    assert names("everything", defence="jpeg-23") == names("all", "boosted", defence="jpeg-23")
+
+
+def test_sources_the_preset_does_not_count_can_be_asked_for() -> None:
+    assert names("mt@reconstruction:7", "pgd@surrogate:3", defence="linac") == {"mt@reconstruction:7", "pgd@surrogate:3"}
+    with pytest.raises(UsageError, match="unknown source 'reconstruction:7' against block-shuffle"):
+        names("mt@reconstruction:7", defence="block-shuffle")
+    plugin = registry.create("defences", "linac", {})
+    counted = plan.Choice(strategies={"transfer": {"surrogates": 2, "adversarial": False}})
+    assert [p.source for p in plan.pairs(["pgd"], "linac", plugin, counted)] == [
+        "bypass", "ensemble", "nominal", "surrogate:1", "surrogate:2",
+    ]  # fmt: skip
+
+
+def test_a_kind_of_source_has_budgets_of_its_own() -> None:
+    plugin = registry.create("defences", "linac", {})
+    choice = plan.Choice({"pgd": {"steps": 50}}, {"surrogate": {"pgd": {"steps": 5}}})
+    found = plan.pairs(["pgd@surrogate:1", "pgd@nominal"], "linac", plugin, choice)
+    assert {p.source: p.settings.steps for p in found} == {"surrogate:1": 5, "nominal": 50}

@@ -15,7 +15,6 @@ from bench.artifacts import arrays_of, put_into, read_arrays
 from bench.data import Split
 from bench.networks import wide_resnet
 from bench.training import Recipe, Trainer, augmented
-from defences.none import Nothing
 
 devices.configure()
 RANDOM = np.random.default_rng(0)
@@ -25,7 +24,7 @@ RECIPE = Recipe(depth=10, width=1, epochs=4, batch_size=16, slices=2, learning_r
 
 def a_trainer(recipe: Recipe = RECIPE) -> Trainer:
     keras.utils.set_random_seed(recipe.seed)
-    return Trainer(wide_resnet((8, 8, 3), 3, recipe.depth, recipe.width), Nothing(), {}, None, recipe, DATA, 3)
+    return Trainer(wide_resnet((8, 8, 3), 3, recipe.depth, recipe.width), recipe, DATA, 3)
 
 
 class Interrupted(Exception):

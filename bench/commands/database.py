@@ -1,0 +1,40 @@
+"""`bench db`."""
+
+from __future__ import annotations
+
+import click
+
+from bench.commands.options import db_option
+
+
+@click.group()
+def db() -> None:
+    """The database: its schema."""
+
+
+@db.command("upgrade")
+@db_option
+def db_upgrade(db: str) -> None:
+    """Bring an older database to this version's schema."""
+    from bench.store.database import HEAD, open_database
+
+    open_database(db, create=False, upgrade=True)
+    click.echo(f"{db} has schema {HEAD}")
+
+
+@db.command("info")
+@db_option
+def db_info(db: str) -> None:
+    """The database's schema version and number of rows."""
+    import sqlalchemy as sa
+
+    from bench.store import schema
+    from bench.store.database import HEAD, explained, open_database
+
+    engine = open_database(db, create=False)
+    with explained(db), engine.connect() as connection:
+        click.echo(f"{db}: schema {HEAD}")
+        for table in schema.metadata.sorted_tables:
+            click.echo(
+                f"  {table.name:<8} {connection.execute(sa.select(sa.func.count()).select_from(table)).scalar()} rows"
+            )

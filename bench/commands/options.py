@@ -1,0 +1,45 @@
+"""Options that several commands share, and what is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+DEFAULT_DB = "results/bench.db"
+
+
+def examples(*lines: str) -> str:
+    """The examples at the end of a command's help, as they are typed."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+db_option = click.option("--db", default=DEFAULT_DB, show_default=True, help="Database: a file, or an SQLAlchemy URL.")
+key_option = click.option(
+    "--key-file",
+    type=click.Path(path_type=Path),
+    help="File with the private key ('bench key new' makes one). Else BENCH_KEY, else the key the paper published.",
+)
+defences_option = click.option(
+    "--defence",
+    "defences",
+    multiple=True,
+    required=True,
+    help="NAME or 'NAME[setting=value,…]', again for more; or all.",
+)
+preset_option = click.option(
+    "--preset", default="laptop", show_default=True, help="smoke, laptop, paper, or the path of a .toml file."
+)
+site_option = click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder of the site.  [default: leaderboard, beside the database]"
+)
+
+
+def chosen_defences(requests: Sequence[str]) -> list[str]:
+    """The defences that `--defence` values mean, each once."""
+    from bench import registry
+
+    if "all" in requests:
+        return [name for name, entry in registry.entries("defences").items() if entry.load().in_all]
+    return list(dict.fromkeys(requests))

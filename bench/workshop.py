@@ -1,0 +1,142 @@
+"""The harness's side of `Workshop`: trains an attacker's models by the preset's recipes, and keeps them as artifacts."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench import artifacts, models, registry
+from bench.api import Defence, TrainedClassifier, UsageError, Workshop
+from bench.data import Dataset
+from bench.fingerprint import fingerprint, of_array, of_file
+from bench.home import home
+from bench.spec import Spec
+from bench.training import Recipe, Trainer, classify
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench(Workshop):
+    """A workshop for attacks on one defended model. It never saw the private key."""
+
+    spec: Spec
+    dataset: Dataset
+    defence_name: str
+    defence: Defence
+    weights: Path
+    """Of the defended classifier."""
+    defended: str | None
+    """Its artifact's fingerprint; None if the weights were given as a file."""
+    own_models: Mapping[str, Path]
+    may_train: bool
+    say: Callable[[str], None]
+
+    def classifier(
+        self, defence: str, settings: Mapping[str, Any], key: int | None = None, role: str = ""
+    ) -> TrainedClassifier:
+        plugin = registry.create("defences", defence, settings)
+        spec = models.spec_for(
+            self.spec,
+            self.dataset,
+            defence,
+            plugin,
+            None if key is None else f"attacker:{key}",
+            (f"{role}:{defence}", role) if role else (),
+            self.defended,
+        )
+        if spec.start not in (None, self.defended) and artifacts.find(spec.start) is None:
+            self.classifier("none", {})  # what it starts from
+        artifact = models.obtain(spec, key, self.may_train, self.say, self._command)
+        trained = models.load(spec, artifact)
+        return TrainedClassifier(plugin, trained.state, trained.model, spec.fingerprint, key)
+
+    def front(
+        self,
+        role: str,
+        model: keras.Model,
+        after: Callable[[tf.Tensor], tf.Tensor],
+        before: Callable[[tf.Tensor], tf.Tensor] | None = None,
+        made_of: Mapping[str, Any] | None = None,
+    ) -> None:
+        fields, _ = self.spec.recipe(f"{role}:{self.defence_name}", role)
+        recipe = Recipe.from_json(fields)
+        described = {
+            "what": role,
+            "dataset": self.dataset.name,
+            "training_images": self.dataset.training_fingerprint,
+            "defence": {
+                "name": self.defence_name,
+                "version": self.defence.version,
+                "settings": dataclasses.asdict(self.defence.settings),
+            },
+            "key": None,
+            "against": of_file(self.weights),
+            "front": [of_array(v.numpy()) for v in model.weights],  # by place: Keras numbers unnamed layers as it likes
+            "recipe": recipe.as_json(),
+            "made_of": dict(made_of or {}),
+        }
+        found = artifacts.find(fingerprint(described))
+        if found is None:
+            name = f"the {role} of {self.defence_name}"
+            models.refuse_to_train(name, self.may_train, self._command)
+            self.say(f"training {name} (kept for later)")
+            found = self._train_front(described, name, recipe, model, after, before)
+            self.say(f"{name}: {100 * found.record['clean_accuracy']:.2f} % of the test images right by itself")
+        arrays = artifacts.read_arrays(found.weights)
+        model.set_weights([arrays[str(i)] for i in range(len(model.weights))])
+
+    def _train_front(
+        self, described: Mapping[str, Any], name: str, recipe: Recipe, model: keras.Model, after: Any, before: Any
+    ) -> artifacts.Artifact:
+        import tensorflow as tf
+
+        began, identity, before = time.monotonic(), fingerprint(described), before or tf.identity
+        checkpoint = home() / "training" / f"{identity[:16]}.npz"
+        classes = len(self.dataset.classes)
+        trainer = Trainer(model, recipe, self.dataset.training(), classes, before, after)
+        trainer.run(checkpoint, models.spoken(name, self.say))
+        logits = classify(lambda inputs, training: after(model(inputs, training=training)), before, self.dataset.shape)
+        test = self.dataset.test
+        record = {
+            **models.made(began),
+            "clean_accuracy": models.measured(logits, test),
+            "test_images": len(test),
+        }
+        artifact = artifacts.save(identity, described, _by_place(model), record)
+        checkpoint.unlink(missing_ok=True)
+        return artifact
+
+    def user_model(self, name: str) -> keras.Model:
+        return load_user_model(self.own_models[name], self.dataset)
+
+    @property
+    def _command(self) -> str:
+        return f"bench train --defence {self.defence_name} --source all --preset {self.spec.preset}"
+
+
+def _by_place(model: keras.Model) -> dict[str, np.ndarray]:
+    return {str(i): variable.numpy() for i, variable in enumerate(model.weights)}
+
+
+def load_user_model(path: Path, dataset: Dataset) -> keras.Model:
+    """A .keras file, checked to go from the dataset's images to its classes; only data is read from it, no code."""
+    import keras
+
+    try:
+        model = keras.models.load_model(path, compile=False, safe_mode=True)
+    except Exception as error:
+        raise UsageError(f"--source {path} is no model that can be loaded safely: {error}") from error
+    if tuple(model.input_shape[1:]) != dataset.shape or tuple(model.output_shape[1:]) != (len(dataset.classes),):
+        raise UsageError(
+            f"--source {path} maps {model.input_shape[1:]} to {model.output_shape[1:]}; "
+            f"it must map {dataset.shape} to {len(dataset.classes)} logits"
+        )
+    return model

@@ -1,0 +1,213 @@
+"""The wall between attacks and the private key: a spy among the attacks, and a search of everything a run leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import tiny
+from tests.conftest import bench
+
+SECRET = 5938457234985723498
+MASK = 0x5A5AA5A55A5AA5A5
+
+SPY = f'''
+"""An attack that looks for the key everywhere it can reach. It knows the key only under a mask."""
+import gc, os, sys, threading, time
+from pathlib import Path
+import numpy as np
+from bench.api import Attacked, Engine
+
+MASK, MASKED = {MASK}, {SECRET ^ MASK}
+
+def is_key(value):
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer, str, bytes, np.ndarray)):
+        return False
+    if isinstance(value, (int, np.integer)):
+        return (int(value) & (2**64 - 1)) ^ MASK == MASKED
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "iu" and value.size < 10 and any(is_key(int(v)) for v in value.ravel())
+    text = value if isinstance(value, str) else value.decode("latin1")
+    for word in text.replace(":", " ").replace("=", " ").replace("\\0", " ").split():
+        try:
+            if len(word) < 40 and is_key(int(word, 0)):
+                return True
+        except ValueError:
+            pass
+    return False
+
+def contents(thing):
+    if isinstance(thing, dict):
+        return [*thing.keys(), *thing.values()]
+    if isinstance(thing, (list, tuple, set, frozenset)):
+        return list(thing)
+    try:
+        return [getattr(thing, slot) for slot in getattr(type(thing), "__slots__", ()) if hasattr(thing, slot)]
+    except Exception:
+        return []
+
+def places(source, batch):
+    yield "gc", [item for thing in gc.get_objects() for item in contents(thing)]
+    frames = [f for top in sys._current_frames().values() for f in chain(top)]
+    yield "frames", [value for frame in frames for value in frame.f_locals.values()]
+    yield "environment", [*os.environ.values(), Path("/proc/self/environ").read_bytes()]
+    yield "arguments", [*vars(source).values(), *vars(batch).values(), sys.argv and " ".join(sys.argv)]
+    closures = [cell.cell_contents for f in gc.get_objects() if callable(f) and getattr(f, "__closure__", None)
+                for cell in f.__closure__ if cell_is_full(cell)]
+    yield "closures", closures + [item for thing in closures for item in contents(thing)]
+    from defences.block_shuffle import BlockShuffle
+    yield "defence", [v for d in gc.get_objects() if isinstance(d, BlockShuffle) for v in vars(d).values()]
+    files = [path for path in Path.cwd().rglob("*") if path.is_file() and path.suffix != ".key"]
+    yield "store", [path.read_bytes() for path in files if path.stat().st_size < 2**24]
+
+def cell_is_full(cell):
+    try:
+        cell.cell_contents
+        return True
+    except ValueError:
+        return False
+
+def chain(frame):
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+class Spy(Engine):
+    """Looks for the key."""
+
+    def run(self, source, batch, report):
+        planted = [{SECRET} ^ 0]  # what the search must be able to find
+        found = [name for name, values in places(source, batch) if any(is_key(value) for value in values)]
+        assert "frames" in found or "gc" in found, "the search itself is blind"
+        del planted
+        gc.collect()
+        found = [name for name, values in places(source, batch) if any(is_key(value) for value in values)]
+        Path("spied.txt").write_text(" ".join(found) or "nothing")
+        return result(batch)
+
+class Sleeper(Engine):
+    """Waits to be looked at."""
+
+    def run(self, source, batch, report):
+        Path("asleep.txt").write_text(str(os.getpid()))
+        while not Path("wake").exists():
+            time.sleep(0.05)
+        return result(batch)
+
+def result(batch):
+    zeros = np.zeros(len(batch.labels), np.int64)
+    return Attacked(batch.images, zeros == 1, zeros.astype(np.float32), zeros, zeros, zeros, zeros)
+'''
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a key of its own, a tiny preset, spies on the PYTHONPATH, and a trained defence."""
+    folder = tmp_path_factory.mktemp("wall")
+    tiny.make(folder)
+    (folder / "my.key").write_text(f"mine:{SECRET}\n")
+    (folder / "my.key").chmod(0o600)
+    info = folder / "packages" / "spy_pack-1.0.dist-info"
+    info.mkdir(parents=True)
+    # The key itself may stand in no file but the key file: the planted copy is written as a sum.
+    code = SPY.replace(f"[{SECRET} ^ 0]", f"[{SECRET - 1} + len(batch.labels[:1])]")
+    (folder / "packages" / "spy_module.py").write_text(code)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: spy-pack\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[bench.attacks]\nspy = spy_module:Spy\nsleeper = spy_module:Sleeper\n")
+    return folder
+
+
+def run(world: Path, *attacks: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    options = [option for attack in attacks for option in ("--attack", attack)]
+    return bench("run", "--defence", "block-shuffle", *options, "--preset", "tiny.toml", "--dataset", "mine.npz",
+                 cwd=world, PYTHONPATH=str(world / "packages"), BENCH_HOME=str(world / "home"), **environment)  # fmt: skip
+
+
+def test_a_spy_finds_nothing_in_its_process(world: Path) -> None:
+    done = run(world, "spy@nominal", BENCH_KEY=f"mine:{SECRET}")
+    assert done.returncode == 0, done.stderr
+    assert (world / "spied.txt").read_text() == "nothing"
+
+
+def forms() -> Iterator[bytes]:
+    """The key as it might be written: decimal, hexadecimal, bytes in both orders."""
+    yield str(SECRET).encode()
+    yield f"{SECRET:x}".encode()
+    yield f"{SECRET:X}".encode()
+    yield SECRET.to_bytes(8, "little")
+    yield SECRET.to_bytes(8, "big")
+
+
+def test_the_key_is_nowhere_in_the_memory_of_the_attacks_process(world: Path) -> None:
+    """From outside, byte by byte: whatever Python would not show a spy."""
+    (world / "wake").unlink(missing_ok=True)
+    (world / "asleep.txt").unlink(missing_ok=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.cli", "run", "--defence", "block-shuffle", "--attack", "sleeper@nominal",
+         "--preset", "tiny.toml", "--dataset", "mine.npz", "--key-file", "my.key"],
+        cwd=world, env={**os.environ, "PYTHONPATH": str(world / "packages"), "BENCH_HOME": str(world / "home")},
+        stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    deadline = time.monotonic() + 240
+    while not (world / "asleep.txt").exists() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.1)
+    try:
+        worker = int((world / "asleep.txt").read_text())
+        assert worker != process.pid
+        assert any(in_memory(process.pid, form) for form in forms()), "the search itself is blind"
+        assert not [form for form in forms() if in_memory(worker, form)]
+    finally:
+        (world / "wake").touch()
+        process.wait(timeout=60)
+
+
+def in_memory(pid: int, form: bytes) -> bool:
+    """Whether the bytes stand anywhere in a process's readable memory."""
+    try:
+        memory = open(f"/proc/{pid}/mem", "rb")  # noqa: SIM115
+    except PermissionError:
+        pytest.skip("this system lets no process read another's memory")
+    with memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            match = re.match(r"([0-9a-f]+)-([0-9a-f]+) rw", line)
+            if not match:
+                continue
+            start, stop = int(match[1], 16), int(match[2], 16)
+            for at in range(start, stop, 2**26):
+                try:
+                    memory.seek(at)
+                    if form in memory.read(min(2**26 + 32, stop - at)):
+                        return True
+                except (OSError, ValueError, OverflowError):
+                    break
+    return False
+
+
+def test_the_key_is_nowhere_in_what_a_run_leaves(world: Path) -> None:
+    done = run(world, "pgd@nominal", "square@query", BENCH_KEY=f"mine:{SECRET}")
+    assert done.returncode == 2
+    assert "outside the threat model" in done.stderr
+    shown = [done.stdout + done.stderr]
+    done = bench("run", "--defence", "block-shuffle", "--attack", "pgd@nominal", "--attack", "square@query",
+                 "--attack", "pgd@key-leaked", "--outside-threat-model", "--preset", "tiny.toml",
+                 "--dataset", "mine.npz", "--key-file", "my.key", cwd=world, BENCH_HOME=str(world / "home"))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    shown.append(done.stdout + done.stderr)
+    for form in forms():
+        assert not [text for text in shown if form in text.encode()]
+        for path in world.rglob("*"):
+            if path.is_file() and path.name != "my.key":
+                assert form not in path.read_bytes(), f"the key stands in {path.relative_to(world)}"
+                assert form not in str(path).encode()
+    cells = {c["source"]: c for c in json.loads(bench("results", "--format", "json", cwd=world).stdout)}
+    assert cells["nominal"]["inside_threat_model"]
+    assert not cells["query"]["inside_threat_model"]
+    assert not cells["key-leaked"]["inside_threat_model"]
