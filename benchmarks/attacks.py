@@ -30,10 +30,12 @@ CONTESTS: dict[str, tuple[str, ...]] = {
     "step": ("floor", "ours:step", "foolbox:step", "foolbox:step-compiled", "art:step"),
     "pgd": ("ours:pgd", "ours:mt", "foolbox:pgd", "art:pgd"),
     "aa": ("ours:aa", "pyautoattack:aa"),
+    "rules": ("ours:adam", *(f"ours:sign-{size}" for size in (0.1, 0.25, 0.5, 1.0))),
     "parts": tuple(f"{who}:{part}" for part in PARTS for who in ("ours", "pyautoattack")),
 }
 STEPS, RESTARTS = 20, 10  # of the contest of strength; 200 gradients an example for everybody
 SPEED_STEPS = 40
+RULE_STEPS, RULE_RESTARTS = 20, 2  # of the contest of step rules
 
 Attack = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """images (N×H×W×C) and labels (N) to adversarial images."""
@@ -60,6 +62,11 @@ def ours(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Atta
         short = autoattack.AutoAttackSettings(parts=parts, cascade=False, steps=2, queries=30, targets=1)
         full = autoattack.AutoAttackSettings(parts=parts)
         return run(autoattack.AutoAttack(full)), run(autoattack.AutoAttack(short))
+    rule, _, size = what.partition("-")
+    if rule in ("adam", "sign"):
+        first = {"step_size": float(size)} if size else {}
+        engine = pgd.Pgd(pgd.PgdSettings(steps=RULE_STEPS, restarts=RULE_RESTARTS, rule=rule, **first))
+        return run(engine), run(engine)
     engines = {
         "step": pgd.Pgd(pgd.PgdSettings(steps=SPEED_STEPS, restarts=1)),
         "pgd": pgd.Pgd(pgd.PgdSettings(steps=STEPS, restarts=RESTARTS)),
@@ -198,7 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a Keras classifier of images in [0,1] (.keras), giving logits")
     parser.add_argument("--ball", nargs="+", default=["linf:8/255"], help="norm:epsilon, e.g. linf:8/255 l2:0.5")
-    parser.add_argument("--what", nargs="+", default=list(CONTESTS), choices=list(CONTESTS))
+    parser.add_argument("--what", nargs="+", default=["step", "pgd", "aa", "parts"], choices=list(CONTESTS))
     parser.add_argument("--images", type=int, default=100)
     parser.add_argument("--first", type=int, default=0, help="the first of the test images to attack")
     parser.add_argument("--data", default="cifar10", help="cifar10, or an .npz of images and labels")
@@ -228,7 +235,7 @@ def table(what: str, given: argparse.Namespace, ball: str) -> None:
             print(f"| {name} | failed: {results[0]['failed']} | | | |", flush=True)
             continue
         robust = set(results[0]["robust"])
-        if name.startswith("ours") and (what != "pgd" or reference is None):
+        if name.startswith("ours") and (what not in ("pgd", "rules") or reference is None):
             reference = robust
         both = reference if reference is not None else robust
         only = f"{len(robust - both)} (ours only: {len(both - robust)})"

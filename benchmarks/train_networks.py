@@ -115,7 +115,9 @@ def train(kind: str, path: Path) -> None:
         values.append(step(tf.constant(augmented(training.images[chosen], generator)), training.labels[chosen]))
         if number % 100 == 99:
             loss = float(np.mean(values[-100:]))
-            print(f"{kind}: step {number + 1} of {steps}, loss {loss:.3f}, {time.monotonic() - began:.0f} s", flush=True)
+            print(
+                f"{kind}: step {number + 1} of {steps}, loss {loss:.3f}, {time.monotonic() - began:.0f} s", flush=True
+            )
     path.parent.mkdir(parents=True, exist_ok=True)
     model.save(path)
     for count in (100, 1000):
