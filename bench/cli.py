@@ -9,7 +9,7 @@ import click
 
 import bench
 from bench.api import BenchError, UsageError
-from bench.commands import checking, data, database, key, looking, running, site, training
+from bench.commands import checking, data, database, key, keysearch, looking, running, site, training
 from bench.commands.options import examples
 
 EPILOG_STYLE = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
@@ -55,6 +55,7 @@ def main(debug: bool) -> None:
 
 COMMANDS = (
     running.run,
+    keysearch.keysearch,
     training.train,
     training.import_checkpoint,
     looking.list_,

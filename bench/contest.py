@@ -71,23 +71,7 @@ class Contest:
         )
 
     def defence_row(self) -> dict[str, Any]:
-        identity = {
-            "name": self.defence_name,
-            "version": self.defence.version,
-            "settings": self.settings,
-            "weights": self.classifier.digest,
-            "key": self.key.id if self.key else None,
-        }
-        return {
-            "name": self.defence_name,
-            "version": self.defence.version,
-            "params_json": canonical(self.settings),
-            "fingerprint": fingerprint(identity),
-            "keyed": self.defence.keyed,
-            "key_id": identity["key"],
-            "weights_sha256": self.classifier.digest,
-            "description": registry.entry("defences", self.defence_name).description,
-        }
+        return defence_row(self.defence_name, self.defence, self.classifier.digest, self.key.id if self.key else None)
 
     def board_row(self, norm: str, defence_id: int) -> dict[str, Any]:
         identity = {
@@ -139,13 +123,34 @@ class Contest:
             "fingerprint": fingerprint(identity),
         }
 
-
     def _recipes(self, source: str) -> dict[str, Any]:
         """The recipes by which a source may have been trained: those of its kind, or all where it is made of several."""
         kind, recipes = source.partition(":")[0], self.spec.recipes
         by_kind = kind in ("nominal", "at-linf", "at-l2", "surrogate", "reconstruction", "bypass", "self")
         own = (kind, f"{kind}:{self.defence_name}", "none")
         return {name: dict(recipes[name]) for name in sorted(recipes) if not by_kind or name in own}
+
+
+def defence_row(name: str, defence: Defence, weights_sha256: str, key_id: str | None) -> dict[str, Any]:
+    """A defended model's row: the algorithm and its settings, the classifier's weights, and the name of the key."""
+    settings = dataclasses.asdict(defence.settings)
+    identity = {
+        "name": name,
+        "version": defence.version,
+        "settings": settings,
+        "weights": weights_sha256,
+        "key": key_id,
+    }
+    return {
+        "name": name,
+        "version": defence.version,
+        "params_json": canonical(settings),
+        "fingerprint": fingerprint(identity),
+        "keyed": defence.keyed,
+        "key_id": key_id,
+        "weights_sha256": weights_sha256,
+        "description": registry.entry("defences", name).description,
+    }
 
 
 def prepare(

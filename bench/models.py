@@ -149,13 +149,17 @@ def spoken(name: str, say: Callable[[str], None]) -> Callable[[Progress], None]:
     first: float | None = None
 
     def report(at: Progress) -> None:
-        nonlocal last, first
+        nonlocal last, first, began
         done = (at.epoch + at.step / at.steps) / at.epochs
-        first = done if first is None else first
-        if time.monotonic() - last > 20 and done > first:
+        if first is None and done > 0:
+            first, began = done, time.monotonic()
+        if time.monotonic() - last > 20:
             last = time.monotonic()
-            left = (last - began) / (done - first) * (1 - done)
-            say(f"training {name}: epoch {at.epoch + 1}/{at.epochs}, {at.what}, about {left / 60:.0f} min left")
+            if first is None or done <= first:
+                say(f"training {name}: {at.what}")
+            else:
+                left = (last - began) / (done - first) * (1 - done)
+                say(f"training {name}: epoch {at.epoch + 1}/{at.epochs}, {at.what}, about {left / 60:.0f} min left")
 
     return report
 

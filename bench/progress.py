@@ -54,6 +54,8 @@ class Reporter:
                 self._bars, self._task = None, None
 
     def advance(self, amount: float, what: str | None = None) -> None:
+        if not self._done:
+            self._began = time.monotonic()  # whatever came before, such as training a source, tells nothing of the rest
         self._done += amount
         self._what = what or self._what
         if self._bars is not None and self._task is not None:

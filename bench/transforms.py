@@ -60,8 +60,8 @@ class Kept:
                 with written_whole(mark) as stream:
                     stream.write(str(min(start + CHUNK, count)).encode())
             share = min(start + CHUNK, count) / count
-            what = f"transforming copy {number + 1} of {recipe.copies}, {share:.0%}"
-            report(Progress(0, recipe.epochs, 0, 1, 0.0, what))
+            doing = f"transforming the training images, copy {number + 1} of {recipe.copies}, {share:.0%}"
+            report(Progress(0, recipe.epochs, 0, 1, 0.0, doing))
         return np.load(path, mmap_mode="r")
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,7 +33,7 @@ class Plan:
     rates: np.ndarray  # steps×3: learning rate, and Adam's two bias corrections 1/(1 − beta^t)
 
 
-@functools.lru_cache(maxsize=8)  # drawing the numbers takes as long as fitting a small image
+@functools.lru_cache(maxsize=max(8, 2 * (os.cpu_count() or 1)))  # a key search has a key in hand on every core
 def make(key: int, config: LinacConfig, height: int, width: int) -> Plan:
     """The plan of all images of one size under a key."""
     init_key, training_key, shuffle_key = _keys(threefry.key_words(key, config.key_bits))
@@ -43,7 +44,7 @@ def make(key: int, config: LinacConfig, height: int, width: int) -> Plan:
         _order(training_key, shuffle_key, height * width, config),
         _rates(config, config.epochs * (height * width // config.batch_pixels)),
     )
-    for array in (plan.encoding, *plan.weights, plan.order, plan.rates):
+    for array in (*plan.weights, plan.order):
         array.setflags(write=False)
     return plan
 
@@ -57,6 +58,7 @@ def _keys(rng: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return init_key, training_key, shuffle_key
 
 
+@functools.lru_cache(maxsize=8)
 def _encoding(height: int, width: int, frequencies: int) -> np.ndarray:
     """Sines, then cosines, of the pixel's (x, y) at every frequency (pixels×4F)."""
     x, y = _line(-1, 1, width), _line(1, -1, height)
@@ -64,7 +66,9 @@ def _encoding(height: int, width: int, frequencies: int) -> np.ndarray:
     angles = grid * (2 ** np.arange(frequencies) * np.pi).astype(np.float32)[:, None]
     # Sines in double precision, rounded once: single ones differ in the last bit from machine to machine.
     flat = angles.reshape(len(grid), -1).astype(np.float64)
-    return np.concatenate([np.sin(flat), np.cos(flat)], 1).astype(np.float32)
+    encoding = np.concatenate([np.sin(flat), np.cos(flat)], 1).astype(np.float32)
+    encoding.setflags(write=False)
+    return encoding
 
 
 def _line(start: float, stop: float, count: int) -> np.ndarray:
@@ -93,9 +97,12 @@ def _order(training_key: np.ndarray, shuffle_key: np.ndarray, pixels: int, confi
     return np.concatenate(epochs).reshape(-1, config.batch_pixels)
 
 
+@functools.lru_cache(maxsize=8)
 def _rates(config: LinacConfig, steps: int) -> np.ndarray:
     """Cosine decay from the full rate to the floor's share of it, with the bias corrections of steps 1, 2, …"""
     cosine = (1 + np.cos(np.pi * np.arange(steps) / steps)) / 2
     rate = config.learning_rate * ((1 - config.decay_floor) * cosine + config.decay_floor)
     count = np.arange(1, steps + 1)
-    return np.stack([rate, 1 / (1 - BETA1**count), 1 / (1 - BETA2**count)], 1).astype(np.float32)
+    rates = np.stack([rate, 1 / (1 - BETA1**count), 1 / (1 - BETA2**count)], 1).astype(np.float32)
+    rates.setflags(write=False)
+    return rates

@@ -51,7 +51,9 @@ def test_the_store_knows_no_plugin() -> None:
             assert allowed(name, "bench.store", "bench.api", "bench.stats"), f"{path.name} imports {name}"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["list", "defences"], ["list", "attacks"], ["run", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["list", "defences"], ["list", "attacks"], ["run", "--help"], ["keysearch", "--help"]]
+)
 def test_light_commands_do_not_import_tensorflow(arguments: list[str]) -> None:
     code = (
         "import json, sys, atexit\n"

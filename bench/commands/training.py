@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,6 +15,8 @@ from bench.commands.options import chosen_defences, defences_option, examples, k
 if TYPE_CHECKING:
     from bench.artifacts import Artifact
     from bench.contest import Contest
+    from bench.progress import Reporter
+    from bench.training import Progress
 
 
 @click.command(
@@ -84,14 +87,18 @@ def _line(name: str, artifact: Artifact) -> str:
     )
 
 
-def _epochs(reporter: Any, name: str) -> Any:
-    reached = 0.0
+def _epochs(reporter: Reporter, name: str) -> Callable[[Progress], None]:
+    reached, last = 0.0, 0.0
 
-    def report(at: Any) -> None:
-        nonlocal reached
+    def report(at: Progress) -> None:
+        nonlocal reached, last
         done = at.epoch + at.step / at.steps
-        reporter.advance(done - reached, f"training {name}, epoch {at.epoch + 1}/{at.epochs}, {at.what}")
-        reached = done
+        if at.doing and time.monotonic() - last > 20:
+            last = time.monotonic()
+            reporter.say(f"training {name}: {at.doing}")
+        if done > reached:
+            reporter.advance(done - reached, f"training {name}, epoch {at.epoch + 1}/{at.epochs}, {at.what}")
+            reached = done
 
     return report
 

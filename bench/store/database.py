@@ -13,7 +13,7 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 
 from bench.api import BenchError, UsageError
 
-HEAD = "0001"
+HEAD = "0002"
 BUSY_SECONDS = 30
 
 

@@ -154,4 +154,37 @@ result = Table(
     PrimaryKeyConstraint("board_id", "example_idx", "attack_id", "source_id"),
     sqlite_with_rowid=False,
 )
+key_search = Table(
+    "key_search",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("defence_id", Integer, ForeignKey("defence.id"), nullable=False),
+    Column("dataset", String(200), nullable=False),
+    Column("split", String(10), nullable=False),  # training, or test
+    Column("n_images", Integer, nullable=False),
+    Column("images_sha256", String(64), nullable=False),
+    Column("inside_threat_model", Boolean, nullable=False),
+    Column("defended_accuracy", Float, nullable=False),  # the public figure: of the test images, with the private key
+    Column("defended_images", Integer, nullable=False),
+    Column("race_floor", Float, nullable=False),
+    Column("race_error", Float, nullable=False),
+    Column("command", Text, nullable=False),  # the latest one that added to it
+    Column("started", String(32), nullable=False),
+    Column("updated", String(32), nullable=False),
+    Column("fingerprint", String(64), nullable=False, unique=True),
+)
+key_guess = Table(
+    "key_guess",
+    metadata,
+    Column("search_id", Integer, ForeignKey("key_search.id"), nullable=False),
+    Column("guess", BigInteger, nullable=False, autoincrement=False),  # the attacker's own: no secret
+    Column("origin", String(200), nullable=False),
+    Column("correct", Integer, nullable=False),
+    Column("images", Integer, nullable=False),
+    Column("stopped", Integer),  # the images after which the race drops it; null if it never does
+    Column("seconds", Float, nullable=False),
+    Column("raced_seconds", Float, nullable=False),
+    PrimaryKeyConstraint("search_id", "guess"),
+    sqlite_with_rowid=False,
+)
 Index("ix_board_defence", board.c.defence_id)
