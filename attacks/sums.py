@@ -30,7 +30,7 @@ def image_sum(images: tf.Tensor) -> tf.Tensor:
 def choose(wanted: tf.Tensor, images: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
     """The images where they are wanted (B, bool), else the others: B×H×W×C each.
 
-    `tf.where` would broadcast, value by value: on a CPU thirteen times as slow as this copying of whole images.
+    `tf.where` would broadcast the condition value by value, which on a CPU is far slower than copying whole images.
     """
     return tf.raw_ops.Select(condition=wanted, x=images, y=others)
 
