@@ -106,7 +106,8 @@ def key_search_section(search: KeySearch | None) -> KeySearchSection | None:
         for guess in search.guesses[:BEST_KEYS]
     ]
     caption = (
-        f"{words.plural(len(search.guesses), 'guessed key')}, each on up to {search.n_images:,} {search.split} images: "
+        f"{words.plural(len(search.guesses), 'guessed key')} on up to "
+        f"{words.plural(search.n_images, f'{search.split} image')}: "
         f"{accuracies.mean():.1f} % right on average, {100 * best[0][1]:.1f} % with the best; the right key gives "
         f"{defended:.1f} %. Hopeless keys are dropped early, so their share is over a few images."
     )
