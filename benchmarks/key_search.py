@@ -1,6 +1,6 @@
 """A thousand random keys and the right one against a small LINAC: what the race saves, and how far the right key stands out.
 
-python benchmarks/key_search.py [--keys 1000] [--to-the-end 100]
+python -m benchmarks.key_search [--keys 1000] [--to-the-end 100]
 
 The classifier is linear and knows 200 of the shipped images (16×16) by heart under the right key, so nothing is trained.
 Every key is raced. The right one and the first `--to-the-end` others are also scored on all images, in the same run.
