@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench import remote
 from bench.api import BenchError, UsageError
 from bench.fingerprint import of_file
 from bench.home import home, written_whole
@@ -48,17 +49,28 @@ def find(fingerprint: str) -> Artifact | None:
     for root in (home() / "artifacts", ZOO):
         if (root / fingerprint[:16] / "artifact.json").exists():
             return _read(root / fingerprint[:16])
+    if remote.pull(fingerprint[:16], home() / "artifacts"):
+        return _read(home() / "artifacts" / fingerprint[:16])
     return None
 
 
-def all_artifacts() -> list[Artifact]:
-    """Everything there is, the cache folder first."""
-    found = {}
-    for root in (ZOO, home() / "artifacts"):
-        for path in sorted(root.glob("*/artifact.json")):
-            artifact = _read(path.parent)
-            found[artifact.fingerprint] = artifact
-    return list(found.values())
+def located(weights: Path) -> Path:
+    """A weights file as another machine named it: the same path, else the artifact of that name in this one's folders."""
+    if weights.exists():
+        return weights
+    found = find(weights.parent.name)
+    return found.weights if found is not None else weights
+
+
+def all_artifacts(more: Path | None = None) -> list[Artifact]:
+    """Everything there is, the cache folder first; `more` is another folder to look in."""
+    roots = (*([more] if more else []), ZOO, home() / "artifacts")
+    return list({artifact.fingerprint: artifact for root in roots for artifact in in_folder(root)}.values())
+
+
+def in_folder(root: Path) -> list[Artifact]:
+    """The artifacts in a folder, in order of their names."""
+    return [_read(path.parent) for path in sorted(root.glob("*/artifact.json"))]
 
 
 def save(
@@ -71,6 +83,7 @@ def save(
     record = {**record, "weights_sha256": of_file(path / "weights.npz")}
     with written_whole(path / "artifact.json") as stream:
         stream.write(json.dumps({"fingerprint": fingerprint, "spec": spec, "record": record}, indent=1).encode())
+    remote.push(path)
     return _read(path)
 
 

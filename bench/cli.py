@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from typing import Any
+import threading
+from typing import Any, NoReturn
 
 import click
 
 import bench
 from bench.api import BenchError, UsageError
-from bench.commands import checking, data, database, key, keysearch, looking, running, site, training
+from bench.commands import (
+    checking,
+    data,
+    database,
+    exchange,
+    key,
+    keysearch,
+    looking,
+    planning,
+    running,
+    site,
+    training,
+)
 from bench.commands.options import examples
 
 EPILOG_STYLE = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: as Ctrl-C, what is finished is kept and what was started is ended."""
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise Terminated
 
 
 class Bench(click.Group):
@@ -20,15 +42,17 @@ class Bench(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         debug = "--debug" in sys.argv
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, _terminate)
         try:
             result = super().main(*args, **{**kwargs, "standalone_mode": False})
             sys.exit(result if isinstance(result, int) else 0)
         except click.ClickException as error:
             error.show()
             sys.exit(error.exit_code)
-        except (click.Abort, KeyboardInterrupt):
+        except (click.Abort, KeyboardInterrupt) as reason:
             click.echo("stopped; what was finished is kept, and the same command goes on from there", err=True)
-            sys.exit(130)
+            sys.exit(143 if isinstance(reason.__cause__, Terminated) else 130)
         except BenchError as error:
             if debug:
                 raise
@@ -55,6 +79,7 @@ def main(debug: bool) -> None:
 
 COMMANDS = (
     running.run,
+    planning.plan,
     keysearch.keysearch,
     training.train,
     training.import_checkpoint,
@@ -62,7 +87,10 @@ COMMANDS = (
     looking.show,
     looking.results,
     site.leaderboard,
+    site.serve,
     checking.verify,
+    exchange.export,
+    exchange.import_,
     data.data,
     database.db,
     key.key,

@@ -34,15 +34,15 @@ def _stderr_closed() -> Iterator[None]:
         os.close(nowhere)
 
 
-def configure() -> None:
-    """One thread an operation and as many operations at once as there are cores; GPU memory grows as needed.
+def configure(threads: int | None = None) -> None:
+    """One thread an operation and `threads` operations at once (as many as there are cores); GPU memory grows as needed.
 
     Images go through a network one by one, side by side (`bench.api.each_image`): threads inside an operation would
     only get in their way, and would make rounding depend on the number of cores.
     """
     tf = tensorflow()
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(os.cpu_count() or 1)
+    tf.config.threading.set_inter_op_parallelism_threads(threads or os.cpu_count() or 1)
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
 

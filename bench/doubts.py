@@ -15,8 +15,15 @@ from bench.store.queries import Cell
 
 def update(database: Database, board_id: int) -> None:
     """Writes the doubts about every finished cell of a board to the store, in words for people."""
+    for (attack_id, source_id), words in found(database, board_id).items():
+        writer.set_doubts(database, (board_id, attack_id, source_id), words)
+
+
+def found(database: Database, board_id: int) -> dict[tuple[int, int], dict[str, str]]:
+    """The doubts about every finished cell of a board, by attack and source."""
     board = next(board for board in queries.boards(database, board_id))
     done = [cell for cell in board.cells if cell.status == "done"]
+    doubts = {}
     for source_id in {cell.source_id for cell in done}:
         own = [cell for cell in done if cell.source_id == source_id]
         broken = {c.attack_id: queries.source_success(database, board, c) for c in own}
@@ -25,7 +32,8 @@ def update(database: Database, board_id: int) -> None:
             flags = dict(cell.flags)
             if not _uses_gradients(cell):
                 flags[suspicion.SQUARE_WINS] = suspicion.beats_gradients(broken[cell.attack_id], with_gradient)
-            writer.set_doubts(database, (board_id, cell.attack_id, source_id), _words(flags, board.n_examples))
+            doubts[cell.attack_id, source_id] = _words(flags, board.n_examples)
+    return doubts
 
 
 def _words(flags: Mapping[str, int], examples: int) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import zipfile
 from pathlib import Path
 
@@ -23,11 +25,17 @@ def folder_of(db: str) -> Path:
 
 
 def save(folder: Path, cell_fingerprint: str, start: int, stop: int, images: np.ndarray) -> tuple[str, str]:
-    """Writes a shard's images (N×H×W×3, float32); returns the file's name inside the folder, and its sha256."""
-    name = f"{cell_fingerprint[:16]}/{start:06d}-{stop:06d}.npz"
+    """Writes a shard's images (N×H×W×3, float32); returns the file's name inside the folder, and its sha256.
+
+    The name has part of the digest in it: of two drivers with the same shard, none writes over what the other stored.
+    """
+    packed = io.BytesIO()
+    np.savez_compressed(packed, images=images)
+    digest = hashlib.sha256(packed.getbuffer()).hexdigest()
+    name = f"{cell_fingerprint[:16]}/{start:06d}-{stop:06d}-{digest[:8]}.npz"
     with written_whole(folder / name) as stream:
-        np.savez_compressed(stream, images=images)
-    return name, of_file(folder / name)
+        stream.write(packed.getbuffer())
+    return name, digest
 
 
 def load(folder: Path, name: str, sha256: str | None) -> np.ndarray:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import bench
-from bench import artifacts, registry
+from bench import artifacts, locks, registry
 from bench.api import BenchError, Defence, UsageError
 from bench.artifacts import Artifact
 from bench.data import Dataset, Split
@@ -133,8 +134,19 @@ def obtain(
     command = command or f"bench train --defence {spec.defence_name}"
     name = f"the classifier of {spec.defence_name}" + (f" under {spec.key}" if spec.key else "")
     refuse_to_train(name, may_train, command)
-    say(f"training {name} (kept for later; '{command}' does it ahead of time)")
-    return train(spec, key, spoken(name, say))
+    with training_alone(spec.fingerprint, name, say):
+        found = artifacts.find(spec.fingerprint)
+        if found is not None:
+            return found
+        say(f"training {name} (kept for later; '{command}' does it ahead of time)")
+        return train(spec, key, spoken(name, say))
+
+
+def training_alone(identity: str, name: str, say: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Held while something is trained: by one process of those that share the cache folder, whatever their number."""
+    return locks.alone(
+        home() / "training" / f"{identity[:16]}.lock", lambda: say(f"another process is training {name}; waiting for it")
+    )
 
 
 def refuse_to_train(name: str, may_train: bool, command: str) -> None:

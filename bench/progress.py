@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterator
 
@@ -21,6 +22,7 @@ class Reporter:
         self._bars: Progress | None = None
         self._task: TaskID | None = None
         self._total, self._done, self._began, self._last, self._what = 0.0, 0.0, 0.0, 0.0, ""
+        logging.getLogger("bench").handlers[:] = [_Spoken(self)]  # what the store has to say of its troubles
 
     def say(self, text: str) -> None:
         self._console.print(escape(text))
@@ -70,11 +72,24 @@ class Reporter:
             self.say(f"{self._what}: {self._done / self._total:.0%}, about {duration(left)} left")
 
 
+class _Spoken(logging.Handler):
+    """Log records as lines among the progress."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        super().__init__()
+        self._reporter = reporter
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._reporter.say(record.getMessage())
+
+
 def duration(seconds: float) -> str:
-    """'42 s', '3 min 5 s' or '2 h 10 min'."""
+    """'42 s', '3 min 5 s', '2 h 10 min' or '12 days'."""
     whole = int(seconds)
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    if whole < 72 * 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400:,} days"

@@ -19,6 +19,8 @@ def print_boards(boards: Iterable[Board], console: Console) -> None:
             console.print(
                 f"partial: {len(board.left_out)} of {len(board.cells)} cells are not complete and do not count"
             )
+        if unjudged := sum(cell.imported == "unjudged" for cell in board.cells):
+            console.print(f"imported: {unjudged} of {len(board.cells)} cells were not judged here and do not count")
 
 
 def board_table(board: Board) -> Table:
@@ -48,7 +50,8 @@ def board_table(board: Board) -> Table:
 
 
 def _name(cell: Cell) -> str:
-    return f"{cell.attack}@{cell.source}" + ("" if cell.inside_threat_model else " (outside the threat model)")
+    outside = "" if cell.inside_threat_model else " (outside the threat model)"
+    return f"{cell.attack}@{cell.source}{outside}{' (imported)' if cell.imported else ''}"
 
 
 def _progress(cell: Cell, total: int) -> str:

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import dataclasses
 import importlib.metadata
 import json
 import platform
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import sqlalchemy as sa
 from sqlalchemy.engine import Engine as Database
 
 import bench
-from bench import devices, doubts, images, plan
+from bench import devices, doubts, images, plan, registry, remote, rows
 from bench.api import Attacked, Batch, BenchError
 from bench.contest import Contest
+from bench.executors import choosing
 from bench.executors.inside import InsideExecutor
-from bench.executors.local import LocalExecutor, Outcome
+from bench.executors.pool import Executor, Limits, Outcome
 from bench.executors.worker import Task
 from bench.fingerprint import fingerprint
 from bench.plan import Pair
 from bench.progress import Reporter
-from bench.store import schema, writer
+from bench.store import leases, schema, writer
 from bench.store.schema import CLEAN
 from bench.store.writer import CellKey, ShardResult
+
+FAILURES = 3  # after so many failed shards the rest of a cell is left for another run
+
+Shard = tuple["PlannedCell", int, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,12 +80,26 @@ class Summary:
     board_ids: list[int] = dataclasses.field(default_factory=list)
 
 
-class Run:
-    """One call of `bench run`."""
+class Unusable(BenchError):
+    """What an attack returned cannot be stored."""
 
-    def __init__(self, database: Database, image_folder: Path, options: Options, reporter: Reporter) -> None:
+
+class Run:
+    """One call of `bench run`. Others may work on the same database meanwhile: shards are claimed before they are run."""
+
+    def __init__(
+        self,
+        database: Database,
+        image_folder: Path,
+        options: Options,
+        reporter: Reporter,
+        executor: Executor | None = None,
+    ) -> None:
         self._db, self._folder, self._options, self._reporter = database, image_folder, options, reporter
-        self._executor = LocalExecutor(reporter.say)
+        self._executor = executor or choosing.executor("local", Limits(), reporter.say)
+        self._claims = leases.Claims(database)
+        self._failed: dict[str, list[tuple[int, int]]] = collections.defaultdict(list)
+        self._waited = False
         self.summary = Summary()
         self._run_id = 0
 
@@ -102,12 +124,15 @@ class Run:
         """Plans and runs all cells of a contest; a cell that fails does not stop the others."""
         cells = self._planned(contest, pairs)
         self._judge_clean([cell for cell in cells if cell.pair is None])
-        todo = [(cell, start, stop) for cell in cells if cell.pair is not None for start, stop in cell.shards]
-        if todo:
-            with_key = [part for part in todo if part[0].needs_key]
-            self._attack(self._executor, [part for part in todo if not part[0].needs_key])
-            self._attack(InsideExecutor(contest.key, self._reporter.say), with_key)
-            for board_id in {cell.key[0] for cell, _, _ in todo}:
+        open_cells = [cell for cell in cells if cell.pair is not None and cell.shards]
+        if open_cells:
+            if self._executor.name != "local":
+                remote.offer(contest.weights.parent)
+            self._attack(self._executor, [cell for cell in open_cells if not cell.needs_key])
+            self._attack(
+                InsideExecutor(contest.key, self._reporter.say), [cell for cell in open_cells if cell.needs_key]
+            )
+            for board_id in {cell.key[0] for cell in open_cells}:
                 doubts.update(self._db, board_id)
 
     def finish(self) -> None:
@@ -115,6 +140,8 @@ class Run:
 
     def close(self) -> None:
         self._executor.close()
+        with contextlib.suppress(sa.exc.SQLAlchemyError):  # a claim that cannot be given back ends by itself
+            self._claims.release()
 
     def _planned(self, contest: Contest, pairs: Sequence[Pair]) -> list[PlannedCell]:
         defence_id = writer.ensure(self._db, schema.defence, contest.defence_row())
@@ -154,99 +181,117 @@ class Run:
         return PlannedCell(contest, pair, norm, key, identity, left)
 
     def _judge_clean(self, cells: Sequence[PlannedCell]) -> None:
-        for cell in cells:
-            for start, stop in cell.shards:
-                clean = cell.contest.images[start:stop]
-                self._record(cell, start, stop, _untouched(clean), 0.0, "driver", keep=False)
+        while todo := self._left(cells):
+            took = 0
+            for cell, start, stop in todo:
+                self._claims.renew()
+                if self._claims.take(cell.key, start, stop):
+                    took += 1
+                    self._store(cell, start, stop, rows.untouched(cell.contest.images[start:stop]), 0.0, "driver", False)
+            if not took:
+                self._wait(cells)
 
-    def _attack(self, executor: Any, todo: Sequence[tuple[PlannedCell, int, int]]) -> None:
-        if not todo:
+    def _attack(self, executor: Any, cells: Sequence[PlannedCell]) -> None:
+        """Runs what is left of the cells until nothing is, but for what failed here or is done elsewhere."""
+        if not cells:
             return
-        failed: set[str] = set()
-        last_of = {cell.fingerprint: index for index, (cell, _, _) in enumerate(todo)}
-        sizes = [self._work(cell, stop - start) for cell, start, stop in todo]
-        reported = 0.0
-        with self._reporter.track(todo[0][0].name, sum(sizes)):
+        todo = self._left(cells)
+        announced: set[str] = set()
+        with self._reporter.track(cells[0].name, sum(self._work(cell, stop - start) for cell, start, stop in todo)):
+            while todo:
+                if not self._round(executor, todo, announced):
+                    self._wait(cells)
+                todo = self._left(cells)
+        for cell in cells:
+            self._announce(cell, announced)
 
-            def progress(index: int, amount: int) -> None:
-                nonlocal reported
-                reported += amount
-                self._reporter.advance(amount, todo[index][0].name)
+    def _round(self, executor: Any, todo: Sequence[Shard], announced: set[str]) -> int:
+        """Has every shard attacked that can be claimed; returns how many those were."""
+        left = collections.Counter(cell.fingerprint for cell, _, _ in todo)
+        reported: collections.Counter[int] = collections.Counter()
+        queue, took = iter(enumerate(todo)), 0
 
-            for outcome in executor.run(len(todo), lambda index: self._task(*todo[index]), progress):
-                cell, start, stop = todo[outcome.index]
-                self._reporter.advance(sizes[outcome.index] - reported)
-                reported = 0.0
-                if not self._settle(cell, start, stop, outcome):
-                    failed.add(cell.fingerprint)
-                if last_of[cell.fingerprint] == outcome.index and cell.fingerprint not in failed:
-                    self.summary.done += 1
-                    self._reporter.say(f"done: {cell.name}")
+        def take() -> tuple[int, Task] | None:
+            nonlocal took
+            for index, (cell, start, stop) in queue:
+                hopeless = len(self._failed[cell.fingerprint]) >= FAILURES
+                if not hopeless and self._claims.take(cell.key, start, stop):
+                    took += 1
+                    return index, self._task(cell, start, stop)
+            return None
 
-    def _settle(self, cell: PlannedCell, start: int, stop: int, outcome: Outcome) -> bool:
-        """Judges and stores an outcome; False, with the cell marked failed, where that is not possible."""
+        def progress(index: int, amount: int) -> None:
+            reported[index] += amount
+            self._reporter.advance(amount, todo[index][0].name)
+
+        for outcome in executor.run(take, progress):
+            self._claims.renew()
+            if outcome is None:
+                continue
+            cell, start, stop = todo[outcome.index]
+            self._reporter.advance(self._work(cell, stop - start) - reported[outcome.index])
+            self._settle(executor.name, cell, start, stop, outcome)
+            left[cell.fingerprint] -= 1
+            if not left[cell.fingerprint]:
+                self._announce(cell, announced)
+        return took
+
+    def _left(self, cells: Sequence[PlannedCell]) -> list[Shard]:
+        """What of these cells is neither stored nor failed here."""
+        found: list[Shard] = []
+        for cell in cells:
+            failed = self._failed[cell.fingerprint]
+            if len(failed) < FAILURES:
+                done = writer.done_ranges(self._db, cell.key)
+                ranges = plan.shards(len(cell.contest.examples), [*done, *failed], self._options.shard_size)
+                found += [(cell, start, stop) for start, stop in ranges]
+        return found
+
+    def _wait(self, cells: Sequence[PlannedCell]) -> None:
+        """Everything left is in other drivers' hands: they finish it, or their claims end."""
+        count = leases.waiting_for(self._db, [cell.key for cell in cells])
+        if count and not self._waited:
+            self._waited = True
+            self._reporter.say(f"waiting for {count} shards that another run has in hand")
+        time.sleep(0.5)
+
+    def _announce(self, cell: PlannedCell, announced: set[str]) -> None:
+        if cell.fingerprint not in announced and not self._failed[cell.fingerprint]:
+            announced.add(cell.fingerprint)
+            self.summary.done += 1
+            self._reporter.say(f"done: {cell.name}")
+
+    def _settle(self, worker: str, cell: PlannedCell, start: int, stop: int, outcome: Outcome) -> None:
+        """Judges and stores an outcome; where that is not possible, the cell is marked failed."""
         error = outcome.error
         if outcome.attacked is not None:
             try:
-                self._record(
-                    cell, start, stop, outcome.attacked, outcome.seconds, "local", keep=self._options.keep_images
-                )
-                return True
-            except BenchError as refusal:
+                self._store(cell, start, stop, outcome.attacked, outcome.seconds, worker, self._options.keep_images)
+                return
+            except Unusable as refusal:
                 error = str(refusal)
         if self._options.debug and outcome.detail:
             self._reporter.say(outcome.detail)
-        writer.fail_shard(self._db, cell.key, start, stop, "local", error or "failed")
+        self._failed[cell.fingerprint].append((start, stop))
+        writer.fail_shard(self._db, cell.key, start, stop, worker, error or "failed")
         self.summary.failed[cell.name] = error or "failed"
         self._reporter.say(f"failed: {cell.name}: {error}")
-        return False
 
-    def _record(
+    def _store(
         self, cell: PlannedCell, start: int, stop: int, attacked: Attacked, seconds: float, worker: str, keep: bool
     ) -> None:
+        """Raises Unusable for what the attack did wrong; anything else, such as a full disk, ends the run."""
         contest = cell.contest
         clean, labels = contest.images[start:stop], contest.examples.labels[start:stop]
-        verdict = contest.referee.judge(clean, labels, attacked.images, cell.norm, contest.spec.epsilon[cell.norm])
-        count = stop - start
-        part = attacked.part if attacked.part is not None else np.full(count, -1)
-        for name, column in (
-            ("success", attacked.success),
-            ("margin", attacked.margin),
-            ("restart", attacked.restart),
-            ("target", attacked.target),
-            ("gradients", attacked.gradients),
-            ("queries", attacked.queries),
-            ("part", part),
-        ):
-            if np.shape(column) != (count,):
-                raise BenchError(f"the attack returned {np.shape(column)} values of {name} for {count} examples")
-        file, digest = (
-            images.save(self._folder, cell.fingerprint, start, stop, attacked.images) if keep else (None, None)
-        )
-        rows = [
-            {
-                "example_idx": start + i,
-                "correct": int(verdict.correct[i]),
-                "pred": int(verdict.pred[i]),
-                "label": int(labels[i]),
-                "margin": float(verdict.margin[i]),
-                "distance": float(verdict.distance[i]),
-                "source_success": int(attacked.success[i]),
-                "source_margin": _finite(attacked.margin[i]),
-                "restart": int(attacked.restart[i]),
-                "target": int(attacked.target[i]),
-                "part": int(part[i]),
-                "gradients": int(attacked.gradients[i]),
-                "queries": int(attacked.queries[i]),
-            }
-            for i in range(count)
-        ]
-        writer.record_shard(
-            self._db,
-            cell.key,
-            ShardResult(start, stop, rows, worker, seconds, attacked.flags, attacked.parts, file, digest),
-            len(contest.examples),
-        )
+        try:
+            verdict = contest.referee.judge(clean, labels, attacked.images, cell.norm, contest.spec.epsilon[cell.norm])
+            rows.check(attacked, stop - start)
+        except BenchError as error:
+            raise Unusable(str(error)) from error
+        file, digest = images.save(self._folder, cell.fingerprint, start, stop, attacked.images) if keep else (None, None)
+        found = rows.rows_of(start, labels, verdict, attacked)
+        result = ShardResult(start, stop, found, worker, seconds, attacked.flags, attacked.parts, file, digest)
+        writer.record_shard(self._db, cell.key, result, len(contest.examples))
 
     def _task(self, cell: PlannedCell, start: int, stop: int) -> Task:
         contest, pair = cell.contest, cell.pair
@@ -264,22 +309,8 @@ class Run:
         return Task(setup, pair.engine, settings, pair.source, pair.strategy, batch)
 
     def _work(self, cell: PlannedCell, examples: int) -> int:
-        from bench import registry
-
         assert cell.pair is not None
         return registry.create("attacks", cell.pair.engine, dataclasses.asdict(cell.pair.settings)).work(examples)
-
-
-def _untouched(clean: np.ndarray) -> Attacked:
-    """The unperturbed images as an attack that does nothing."""
-    count = len(clean)
-    zeros, none = np.zeros(count, np.int64), np.full(count, -1, np.int32)
-    return Attacked(clean, zeros.astype(bool), zeros.astype(np.float32), none, none, zeros, zeros)
-
-
-def _finite(value: float) -> float:
-    """JSON and some databases know no NaN or infinity; an unknown margin is 0."""
-    return float(value) if np.isfinite(value) else 0.0
 
 
 def _git_commit() -> str | None:

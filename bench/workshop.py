@@ -87,8 +87,11 @@ class Bench(Workshop):
         if found is None:
             name = f"the {role} of {self.defence_name}"
             models.refuse_to_train(name, self.may_train, self._command)
-            self.say(f"training {name} (kept for later)")
-            found = self._train_front(described, name, recipe, model, after, before)
+            with models.training_alone(fingerprint(described), name, self.say):
+                found = artifacts.find(fingerprint(described))
+                if found is None:
+                    self.say(f"training {name} (kept for later)")
+                    found = self._train_front(described, name, recipe, model, after, before)
             self.say(f"{name}: {100 * found.record['clean_accuracy']:.2f} % of the test images right by itself")
         arrays = artifacts.read_arrays(found.weights)
         model.set_weights([arrays[str(i)] for i in range(len(model.weights))])

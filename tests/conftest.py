@@ -9,6 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.honest import honest as honest
+from tests.postgres import postgres as postgres
+from tests.stores import engine as engine
+from tests.stores import new_url as new_url
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 

@@ -1,53 +1,54 @@
-"""Kills a run with SIGKILL at random moments, starts it again each time, and compares with a run that was never killed.
+"""Kills runs with SIGKILL at random moments, starts them again each time, and compares with a run that was never killed.
 
-python tools/kill_test.py [--kills 20] [--examples 200] [--seed 0]
+python tools/kill_test.py [--kills 20] [--examples 200] [--seed 0] [--drivers 1] [--db postgresql://…/empty]
+                          [--run '--executor ray --workers 2']
+
+With --drivers 2 two runs work on one database at once, and one of them is killed each time. --db is an empty database
+for the killed runs; without it they have an SQLite file. --run has more options for them.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import shlex
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import sqlalchemy as sa
+
+from bench.store.database import url_of
+
 QUERY = """SELECT board.norm, attack.name, source.name, result.example_idx, correct, pred, label, margin, distance,
     source_success, source_margin, restart, target, part, result.gradients, result.queries FROM result
     JOIN board ON board.id = result.board_id JOIN attack ON attack.id = result.attack_id
     JOIN source ON source.id = result.source_id ORDER BY 1, 2, 3, 4"""
+COMMAND = (
+    sys.executable, "-m", "bench.cli", "run", "--defence", "block-shuffle", "--attack", "pgd@nominal", "--preset", "smoke",
+)  # fmt: skip
 
 
-def start(folder: Path, examples: int, *more: str) -> subprocess.Popen[bytes]:
-    command = [
-        sys.executable,
-        "-m",
-        "bench.cli",
-        "run",
-        "--defence",
-        "block-shuffle",
-        "--attack",
-        "pgd",
-        "--preset",
-        "smoke",
-    ]
-    folder.mkdir(exist_ok=True)
+def start(folder: Path, db: str, examples: int, *more: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [*command, "--examples", str(examples), *more], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+        [*COMMAND, "--db", db, "--examples", str(examples), *more], cwd=folder, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
 
 
-def rows(folder: Path) -> list[tuple[object, ...]]:
-    return sqlite3.connect(folder / "results" / "bench.db").execute(QUERY).fetchall()
+def rows(db: str) -> list[tuple[object, ...]]:
+    """Every result with the names of its cell in place of ids, in an order of its own."""
+    with sa.create_engine(url_of(db)).connect() as connection:
+        return sorted(tuple(row) for row in connection.execute(sa.text(QUERY)))
 
 
-def stored(folder: Path) -> int:
+def stored(db: str) -> int:
     try:
-        return len(rows(folder))
-    except sqlite3.OperationalError:
+        return len(rows(db))
+    except sa.exc.DBAPIError:
         return 0
 
 
@@ -56,31 +57,38 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--examples", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--drivers", type=int, default=1)
+    parser.add_argument("--db")
+    parser.add_argument("--run", default="")
     options = parser.parse_args()
     chance = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as name:
-        calm, killed = Path(name, "calm"), Path(name, "killed")
+        folder = Path(name)
+        calm, killed = str(folder / "calm.db"), options.db or str(folder / "killed.db")
         began = time.monotonic()
-        process = start(calm, options.examples)
+        process = start(folder, calm, options.examples)
         while process.poll() is None and stored(calm) <= 2 * options.examples:  # the clean ones come at once
             time.sleep(0.1)
         first = time.monotonic() - began
         if process.wait():
             sys.exit("the undisturbed run failed")
         rest = time.monotonic() - began - first
-        print(f"undisturbed: {len(rows(calm))} rows, attacked ones from {first:.1f} s on for {rest:.1f} s", flush=True)
+        print(f"undisturbed: {stored(calm)} rows, attacked ones from {first:.1f} s on for {rest:.1f} s", flush=True)
+        more = ("--shard-size", "2", *shlex.split(options.run))
+        drivers = [start(folder, killed, options.examples, *more) for _ in range(options.drivers)]
         for kill in range(options.kills):
-            process = start(killed, options.examples, "--shard-size", "2")
             # Every other kill before the first attacked row, the others a little after it: all meet unfinished work.
             time.sleep(chance.uniform(0.1, first) if kill % 2 else first + chance.uniform(0, 2 * rest / options.kills))
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+            victim = chance.randrange(options.drivers)
+            drivers[victim].send_signal(signal.SIGKILL)
+            drivers[victim].wait()
             print(f"kill {kill + 1}: {stored(killed)} rows stored", flush=True)
-        if start(killed, options.examples, "--shard-size", "2").wait():
+            drivers[victim] = start(folder, killed, options.examples, *more)
+        if sum(driver.wait() for driver in drivers):
             sys.exit("the last run failed")
         if rows(killed) != rows(calm):
             sys.exit("the rows differ")
-        print(f"killed {options.kills} times: the same {len(rows(killed))} rows, value for value")
+        print(f"killed {options.kills} times: the same {stored(killed)} rows, value for value")
 
 
 if __name__ == "__main__":

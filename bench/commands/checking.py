@@ -27,9 +27,10 @@ def verify(db: str, key_file: Path | None) -> None:
 
     with explained(db):
         findings = check(engine, images.folder_of(db), key, reporter.say)
-    for problem in findings.problems:
+    problems = [*findings.problems, *findings.unjudged.values()]
+    for problem in problems:
         click.echo(problem)
     kept = f"; {findings.without_images} rows without kept images were not judged" if findings.without_images else ""
-    click.echo(f"{findings.rows} rows judged again, {len(findings.problems)} problems{kept}")
-    if findings.problems:
-        raise BenchError(f"{len(findings.problems)} stored results do not hold")
+    click.echo(f"{findings.rows} rows judged again, {len(problems)} problems{kept}")
+    if problems:
+        raise BenchError(f"{len(problems)} stored results do not hold, or could not be judged")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from bench.api import UsageError
+
 DEFAULT_DB = "results/bench.db"
 
 
@@ -15,7 +17,7 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-db_option = click.option("--db", default=DEFAULT_DB, show_default=True, help="Database: a file, or an SQLAlchemy URL.")
+db_option = click.option("--db", default=DEFAULT_DB, show_default=True, help="Database: a file, or postgresql://…")
 key_option = click.option(
     "--key-file",
     type=click.Path(path_type=Path),
@@ -43,3 +45,16 @@ def chosen_defences(requests: Sequence[str]) -> list[str]:
     if "all" in requests:
         return [name for name, entry in registry.entries("defences").items() if entry.load().in_all]
     return list(dict.fromkeys(requests))
+
+
+def size_of(text: str) -> int:
+    """'4GB', '512MB' or a number of bytes, as bytes."""
+    number = text.strip().upper().removesuffix("B").removesuffix("I")
+    unit = {"K": 10, "M": 20, "G": 30, "T": 40}.get(number[-1:], 0)
+    try:
+        size = int(float(number[: -1 if unit else None]) * 2**unit)
+    except ValueError:
+        size = 0
+    if size < 1:
+        raise UsageError(f"'{text}' is no amount of memory; give a number with a unit, such as 4GB")
+    return size

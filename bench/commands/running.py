@@ -19,6 +19,7 @@ from bench.commands.options import (
     key_option,
     preset_option,
     site_option,
+    size_of,
 )
 
 if TYPE_CHECKING:
@@ -80,6 +81,21 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Key file with a key the attacker has found ('bench keysearch'): adds the source guessed-key.",
 )
+@click.option(
+    "--executor",
+    "where",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Where attacks run: in processes on this machine, or on a Ray cluster.",
+)
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that attack.")
+@click.option("--ray-address", help="A Ray cluster that is up (auto, HOST:PORT).  [default: one of its own, here]")
+@click.option(
+    "--gpus-per-worker", type=click.FloatRange(0), default=0.0, help="GPUs of a Ray worker; fractions share one."
+)
+@click.option("--time-limit", type=click.FloatRange(0, min_open=True), help="Seconds an attack on one shard may take.")
+@click.option("--memory-limit", help="Memory a worker may take, such as 4GB.")
 @click.option("--no-train", is_flag=True, help="Refuse to train a classifier that is not there yet.")
 @click.option(
     "--outside-threat-model", is_flag=True, help="Allow pairs the defence's threat model rules out; they count apart."
@@ -103,6 +119,12 @@ def run(
     discard_adversarial: bool,
     own: tuple[Path, ...],
     key_guess: Path | None,
+    where: str,
+    workers: int,
+    ray_address: str | None,
+    gpus_per_worker: float,
+    time_limit: float | None,
+    memory_limit: str | None,
     no_train: bool,
     outside_threat_model: bool,
     out: Path | None,
@@ -120,9 +142,11 @@ def run(
     if weights is not None and len(chosen) != 1:
         raise UsageError("--weights belongs to one defence: give exactly one --defence")
     from bench import images
+    from bench.executors import choosing
+    from bench.executors.pool import Limits
     from bench.progress import Reporter
     from bench.run import Options, Run
-    from bench.store.database import explained, open_database
+    from bench.store.database import explained, open_database, shown
 
     reporter = Reporter(quiet=quiet)
     data.load(resolved.dataset).examples(resolved.examples)  # before anything is written
@@ -132,14 +156,16 @@ def run(
         _pairs(resolved, request, attacks, tuple(own_models), guess is not None, outside_threat_model)
         for request in chosen
     ]
+    limits = Limits(workers, time_limit, None if memory_limit is None else size_of(memory_limit))
+    executor = choosing.executor(where, limits, reporter.say, ray_address, gpus_per_worker)
     database = open_database(db, create=True)
-    command = f"bench {shlex.join(sys.argv[1:])}"
+    command = f"bench {shlex.join(sys.argv[1:])}".replace(db, shown(db))
     debug = click.get_current_context().find_root().params["debug"]
     options = Options(batch_size, shard_size, not discard_adversarial, not no_train, command, debug)
     devices.configure()
     from bench import contest
 
-    work = Run(database, images.folder_of(db), options, reporter)
+    work = Run(database, images.folder_of(db), options, reporter, executor)
     try:
         with explained(db):
             work.start(resolved)
@@ -149,7 +175,7 @@ def run(
             work.finish()
     finally:
         work.close()
-    page = _finish(database, work.summary.board_ids, out or images.folder_of(db).parent / "leaderboard")
+    page = _finish(database, work.summary.board_ids, db, out)
     summary = work.summary
     click.echo(
         f"cells: {summary.done} done ({summary.resumed} resumed), {summary.kept} there already, {len(summary.failed)} failed"
@@ -182,12 +208,12 @@ def _pairs(
     return plan.pairs(attacks, name, defence, choice)
 
 
-def _finish(database: Any, board_ids: list[int], out: Path) -> Path:
+def _finish(database: Any, board_ids: list[int], db: str, out: Path | None) -> Path:
     from rich.console import Console
 
+    from bench.commands.site import built
     from bench.report import print_boards
     from bench.store import queries
-    from leaderboard.build import build
 
     print_boards([board for board in queries.boards(database) if board.id in board_ids], Console(soft_wrap=False))
-    return build(database, out)
+    return built(database, db, out)

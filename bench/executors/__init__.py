@@ -1,1 +1,1 @@
-"""Where attacks run: never in the process that holds the key."""
+"""Where attacks run: never in the process that holds the key, but for those that are given it."""

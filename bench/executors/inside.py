@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from bench import registry
 from bench.api import BenchError
-from bench.executors.local import Outcome
+from bench.executors.pool import Outcome
 from bench.executors.worker import Attacker, Task
 from bench.keys import PrivateKey
 
@@ -25,18 +25,24 @@ class InsideExecutor:
     def __init__(self, key: PrivateKey | None, say: Callable[[str], None]) -> None:
         self._key, self._attacker = key, Attacker(say)
 
-    def run(self, count: int, task: Callable[[int], Task], progress: Callable[[int, int], None]) -> Iterator[Outcome]:
-        """As the local executor's."""
-        for index in range(count):
+    def run(
+        self, take: Callable[[], tuple[int, Task] | None], progress: Callable[[int, int], None]
+    ) -> Iterator[Outcome | None]:
+        """As the other executors'."""
+        while (taken := take()) is not None:
+            index, task = taken
             began = time.monotonic()
             try:
-                attacked = self._attacker.run(self._with_key(task(index)), lambda amount, i=index: progress(i, amount))
+                attacked = self._attacker.run(self._with_key(task), lambda amount, i=index: progress(i, amount))
                 yield Outcome(index, attacked, time.monotonic() - began, None)
             except BenchError as error:
                 yield Outcome(index, None, 0.0, str(error))
             except Exception as error:
                 # No traceback of its frames' values; its text names lines of code only.
                 yield Outcome(index, None, 0.0, f"{type(error).__name__}: {error}".strip(), traceback.format_exc())
+
+    def close(self) -> None:
+        """There is nothing to end."""
 
     def _with_key(self, task: Task) -> Task:
         own = registry.entry("attacks", "pgd").package

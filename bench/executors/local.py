@@ -1,96 +1,63 @@
-"""Runs tasks in one worker process on this machine, one ahead of the driver; a worker that dies is replaced."""
+"""Workers on this machine: processes that were started afresh, so that they never had the key."""
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
-from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+import multiprocessing.connection
+import os
+from collections.abc import Sequence
 
-from bench.api import Attacked, BenchError
-from bench.executors.worker import Task, serve
-
-MAX_DEATHS = 2
-AHEAD = 2
+from bench.executors.pool import Crew, Limits, Message, Worker
+from bench.executors.serving import serve
+from bench.executors.worker import Task
 
 
-class Outcome:
-    """What became of a task: the attack's result, or why there is none."""
+class LocalWorker(Worker):
+    """A process at the other end of a pipe."""
 
-    def __init__(
-        self, index: int, attacked: Attacked | None, seconds: float, error: str | None, detail: str = ""
-    ) -> None:
-        self.index, self.attacked, self.seconds, self.error, self.detail = index, attacked, seconds, error, detail
+    def __init__(self, threads: int, memory: int | None) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, far_end = context.Pipe()
+        self._process = context.Process(
+            target=serve, args=(far_end, threads, memory), daemon=True, name="bench-attacker"
+        )
+        self._process.start()
+        far_end.close()
+
+    def send(self, task: Task) -> None:
+        with contextlib.suppress(OSError):  # it is dead, and `hear` will say so
+            self.pipe.send(task)
+
+    def hear(self) -> Message:
+        try:
+            return self.pipe.recv()
+        except (EOFError, OSError):
+            self._process.join(5)
+            code = self._process.exitcode
+            self.end()
+            return ("lost", f"exit code {code}")
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
 
 
-class LocalExecutor:
-    """A worker process that is started on first use and holds its models between tasks."""
+class LocalCrew(Crew):
+    """Shares the machine's cores among its workers."""
 
     name = "local"
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._process: BaseProcess | None = None
-        self._pipe: Connection | None = None
+    def __init__(self, limits: Limits) -> None:
+        self._threads, self._memory = max(1, (os.cpu_count() or 1) // limits.workers), limits.memory
 
-    def run(self, count: int, task: Callable[[int], Task], progress: Callable[[int, int], None]) -> Iterator[Outcome]:
-        """Outcomes of `task(0)` to `task(count - 1)`, in order; a task is made when it is sent, for it carries its images.
+    def hire(self) -> LocalWorker:
+        return LocalWorker(self._threads, self._memory)
 
-        `progress(index, amount)` is called as the engines report.
-
-        Two tasks are in the worker's hands at a time, so that it attacks the next while the driver judges the last.
-        """
-        sent, at, deaths = 0, 0, 0
-        while at < count:
-            try:
-                pipe = self._connect()
-                while sent < min(at + AHEAD, count):
-                    pipe.send(task(sent))
-                    sent += 1
-                kind, *rest = pipe.recv()
-            except (EOFError, BrokenPipeError, ConnectionResetError):
-                code = self._reap()
-                deaths += 1
-                if deaths >= MAX_DEATHS:
-                    yield Outcome(
-                        at, None, 0.0, f"the attack's process died {deaths} times (exit code {code}): out of memory?"
-                    )
-                    at, deaths = at + 1, 0
-                else:
-                    self._say(f"the attack's process died (exit code {code}); trying that shard once more")
-                sent = at
-                continue
-            if kind == "progress":
-                progress(at, rest[0])
-            elif kind == "say":
-                self._say(rest[0])
-            elif kind == "done":
-                yield Outcome(at, rest[0], rest[1], None)
-                at, deaths = at + 1, 0
-            else:
-                yield Outcome(at, None, 0.0, rest[0], rest[1])
-                at, deaths = at + 1, 0
+    def listen(self, workers: Sequence[Worker], seconds: float) -> list[tuple[Worker, Message]]:
+        pipes = {worker.pipe: worker for worker in workers if isinstance(worker, LocalWorker)}
+        return [(pipes[pipe], pipes[pipe].hear()) for pipe in multiprocessing.connection.wait(list(pipes), seconds)]  # type: ignore[index]
 
     def close(self) -> None:
-        """Ends the worker at once."""
-        if self._process is not None:
-            self._process.kill()
-            self._reap()
-
-    def _connect(self) -> Connection:
-        if self._pipe is None:
-            context = multiprocessing.get_context("spawn")
-            self._pipe, far_end = context.Pipe()
-            self._process = context.Process(target=serve, args=(far_end,), daemon=True, name="bench-attacker")
-            self._process.start()
-            far_end.close()
-        return self._pipe
-
-    def _reap(self) -> int | None:
-        if self._process is None or self._pipe is None:
-            raise BenchError("there is no worker to end")
-        self._pipe.close()
-        self._process.join()
-        code = self._process.exitcode
-        self._process, self._pipe = None, None
-        return code
+        pass

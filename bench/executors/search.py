@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.api import BenchError
-from bench.executors.worker import _die_with_parent
+from bench.executors.serving import die_with_parent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,7 +85,7 @@ def scores(setup: SearchSetup, guesses: Iterable[int]) -> Iterator[Score]:
 def _serve(pipe: Connection) -> None:
     """Takes guesses from the pipe until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    threading.Thread(target=die_with_parent, daemon=True).start()
     from bench import devices
 
     devices.configure()

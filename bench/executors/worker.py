@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import queue
-import signal
-import threading
-import time
-import traceback
 from collections.abc import Mapping
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -48,63 +41,6 @@ class Task:
     batch: Batch
 
 
-# Messages to the driver: ("progress", work done since the last one), ("say", text), ("done", Attacked, seconds),
-# ("failed", text, traceback).
-
-
-def serve(pipe: Connection) -> None:
-    """Takes tasks from the pipe until it closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-    from bench import devices
-
-    devices.configure()
-    attacker = Attacker(lambda text: pipe.send(("say", text)))
-    tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(pipe, tasks), daemon=True).start()
-    while (task := tasks.get()) is not None:
-        began = time.monotonic()
-        try:
-            attacked = attacker.run(task, _reporter(pipe))
-            pipe.send(("done", attacked, time.monotonic() - began))
-        except BrokenPipeError:
-            return
-        except BenchError as error:
-            pipe.send(("failed", str(error), ""))
-        except Exception as error:
-            pipe.send(("failed", f"{type(error).__name__}: {error}".strip(), traceback.format_exc()))
-
-
-def _receive(pipe: Connection, tasks: queue.SimpleQueue[Task | None]) -> None:
-    """Takes tasks off the pipe as they come: if both ends waited to send, neither would ever read."""
-    try:
-        while True:
-            tasks.put(pipe.recv())
-    except (EOFError, OSError):
-        tasks.put(None)
-
-
-def _die_with_parent() -> None:
-    parent = os.getppid()
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
-
-
-def _reporter(pipe: Connection) -> Any:
-    """Passes progress on a few times a second, not at every step."""
-    waiting, last = 0, time.monotonic()
-
-    def report(amount: int) -> None:
-        nonlocal waiting, last
-        waiting += amount
-        if time.monotonic() - last > 0.2:
-            pipe.send(("progress", waiting))
-            waiting, last = 0, time.monotonic()
-
-    return report
-
-
 class Attacker:
     """Keeps what it has built: knowledge by defended model, sources by name, engines by settings."""
 
@@ -113,6 +49,10 @@ class Attacker:
         self._knowledge: dict[Path, Knowledge] = {}
         self._sources: dict[tuple[Path, str, str], Source] = {}
         self._engines: dict[tuple[Path, str, str, str], Engine] = {}
+
+    def prepare(self, task: Task) -> None:
+        """Builds the task's source, and trains what it needs, if that was not done before."""
+        self.source(task.setup, task.strategy, task.source)
 
     def run(self, task: Task, report: Any) -> Attacked:
         source = self.source(task.setup, task.strategy, task.source)
@@ -147,9 +87,10 @@ class Attacker:
             defence = registry.create("defences", setup.defence_name, setup.defence_settings)
             shape, classes = dataset.shape, len(dataset.classes)
             model = wide_resnet(defence.output_shape(shape), classes, setup.depth, setup.width)
-            state = artifacts.put_into(model, artifacts.read_arrays(setup.weights), setup.weights)
+            weights = artifacts.located(setup.weights)
+            state = artifacts.put_into(model, artifacts.read_arrays(weights), weights)
             workshop = Bench(
-                setup.spec, dataset, setup.defence_name, defence, setup.weights, setup.defended, setup.own_models,
+                setup.spec, dataset, setup.defence_name, defence, weights, setup.defended, setup.own_models,
                 setup.may_train, self._say,
             )  # fmt: skip
             self._knowledge[setup.weights] = Knowledge(

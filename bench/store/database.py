@@ -1,11 +1,15 @@
-"""Opening a database: SQLite by default, anything SQLAlchemy knows by URL; its schema checked before anything else."""
+"""Opening a database: SQLite by default, PostgreSQL by URL; its schema checked before anything else."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -13,31 +17,49 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 
 from bench.api import BenchError, UsageError
 
-HEAD = "0002"
+HEAD = "0003"
 BUSY_SECONDS = 30
+PATIENCE_SECONDS = 300.0
+MIGRATION_LOCK = 0xBE9C4
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 def url_of(text: str) -> URL:
     """A path or an SQLAlchemy URL."""
     if "://" in text:
         try:
-            return make_url(text)
+            url = make_url(text)
         except sa.exc.ArgumentError as error:
-            raise UsageError(f"--db {text}: {error}") from error
+            raise UsageError(f"--db {shown(text)}: {error}") from error
+        return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
     return URL.create("sqlite", database=text)
+
+
+def shown(text: str) -> str:
+    """A path or URL as it may be printed and stored: without its password."""
+    try:
+        return make_url(text).render_as_string(hide_password=True) if "://" in text else text
+    except sa.exc.ArgumentError:
+        return "the URL given"
 
 
 def open_database(text: str, *, create: bool, upgrade: bool = False) -> Engine:
     """Connects and checks the schema; makes or upgrades it only if asked."""
-    url = url_of(text)
+    url, text = url_of(text), shown(text)
     if url.get_backend_name() == "sqlite":
         _check_sqlite_file(Path(url.database or ""), text, create)
     try:
         engine = sa.create_engine(
             url, connect_args={"timeout": BUSY_SECONDS} if url.get_backend_name() == "sqlite" else {}
         )
+    except ModuleNotFoundError as error:
+        extra = ": pip install 'bench-keyed-defences[postgres]'" if error.name == "psycopg" else ""
+        raise UsageError(f"--db {text}: {error}{extra}") from error
     except (ImportError, sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as error:
         raise UsageError(f"--db {text}: {error}") from error
+    if engine.dialect.name not in ("sqlite", "postgresql"):
+        raise UsageError(f"--db {text}: bench keeps its results in SQLite or PostgreSQL")
     if engine.dialect.name == "sqlite":
         _set_up_sqlite(engine)
     with explained(text):
@@ -63,7 +85,41 @@ def explained(text: str) -> Iterator[None]:
         hint = next(
             (advice for words, advice in hints.items() if words in reason), "check that it is up, then run again"
         )
-        raise BenchError(f"database {text}: {reason}; {hint}") from error
+        raise BenchError(f"database {shown(text)}: {reason}; {hint}") from error
+
+
+def patiently(transaction: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Makes a function of one whole transaction try again while the database is locked, or gone and not yet back."""
+
+    @functools.wraps(transaction)
+    def tried(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        began, pause = time.monotonic(), 0.25
+        while True:
+            try:
+                return transaction(*args, **kwargs)
+            except sa.exc.DBAPIError as error:
+                left = PATIENCE_SECONDS - (time.monotonic() - began)
+                if not _passes(error) or left <= 0:
+                    raise
+                if pause > 0.5:  # a deadlock or a moment without a connection is not worth a word
+                    reason = str(error.orig).strip().splitlines()[0]
+                    logging.getLogger("bench").warning(
+                        f"the database does not take this ({reason}); trying for another {left:.0f} s"
+                    )
+                time.sleep(min(pause, max(left, 0.0)))
+                pause = min(2 * pause, 30.0)
+
+    return tried
+
+
+def _passes(error: sa.exc.DBAPIError) -> bool:
+    """Whether the trouble may pass by itself: a lock, a lost connection, a server that restarts."""
+    if isinstance(error.orig, sqlite3.Error):
+        return "locked" in str(error.orig)
+    state = getattr(error.orig, "sqlstate", None)
+    if state is None:
+        return isinstance(error, sa.exc.OperationalError) or error.connection_invalidated
+    return state[:2] in ("08", "40", "55", "57", "53") and state != "53100"  # 53100: the server's disk is full
 
 
 @contextlib.contextmanager
@@ -123,8 +179,9 @@ def _check_schema(engine: Engine, text: str, create: bool, upgrade: bool) -> Non
     migrate(engine)
 
 
-def migrate(engine: Engine) -> None:
-    """Brings the schema to its newest version."""
+@patiently
+def migrate(engine: Engine, version: str = "head") -> None:
+    """Brings the schema to its newest version, or to an earlier one of an empty database."""
     from alembic import command
     from alembic.config import Config
 
@@ -134,5 +191,7 @@ def migrate(engine: Engine) -> None:
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
     with writing(engine) as connection:
+        if engine.dialect.name == "postgresql":  # SQLite's writers wait for each other as it is
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        command.upgrade(config, version)

@@ -68,6 +68,7 @@ _CELL_COLUMNS = (
     "flags",
     "doubts",
     "error",
+    "imported",
 )
 
 
@@ -122,6 +123,7 @@ def _cell_row(board: Board, cell: Cell) -> dict[str, Any]:
         "flags": cell.flags,
         "doubts": cell.doubts,
         "error": cell.error,
+        "imported": cell.imported,
     }
 
 

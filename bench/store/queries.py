@@ -44,6 +44,8 @@ class Cell:
     doubts: dict[str, str]
     error: str | None
     updated: str
+    imported: str | None = None
+    """None for results of this database's own runs; of others', whether they were judged here: judged, or unjudged."""
 
     @property
     def accuracy(self) -> float | None:
@@ -101,6 +103,21 @@ def boards(engine: Engine, only: int | None = None) -> list[Board]:
     return sorted(found, key=lambda b: (b.norm != "linf", b.norm, b.epsilon, -_share(b), b.defence, b.id))
 
 
+def examples_done(engine: Engine, board: str, attack: str, source: str) -> int:
+    """How many examples of the cell with these fingerprints are stored."""
+    query = (
+        sa.select(schema.cell.c.n_done)
+        .join(schema.board, schema.cell.c.board_id == schema.board.c.id)
+        .join(schema.attack, schema.cell.c.attack_id == schema.attack.c.id)
+        .join(schema.source, schema.cell.c.source_id == schema.source.c.id)
+        .where(
+            schema.board.c.fingerprint == board, schema.attack.c.fingerprint == attack, schema.source.c.fingerprint == source
+        )
+    )
+    with engine.connect() as connection:
+        return int(connection.execute(query).scalar() or 0)
+
+
 def source_success(engine: Engine, board: Board, cell: Cell) -> np.ndarray:
     """Which examples (N, bool) the attack broke on its own source, in the order of the examples."""
     result = schema.result.c
@@ -118,7 +135,7 @@ def _share(board: Board) -> float:
 
 
 def _counts(cell: Cell) -> bool:
-    return cell.inside_threat_model and cell.status == "done"
+    return cell.inside_threat_model and cell.status == "done" and cell.imported != "unjudged"
 
 
 def _board(connection: Connection, row: Any) -> Board:
@@ -126,7 +143,7 @@ def _board(connection: Connection, row: Any) -> Board:
     clean = next((cell for cell in cells if cell.attack == CLEAN), None)
     attacks = tuple(cell for cell in cells if cell.attack != CLEAN)
     counted = [cell for cell in attacks if _counts(cell)]
-    clean_done = clean is not None and clean.status == "done"
+    clean_done = clean is not None and _counts(clean)
     best_known, best_adversary = None, {}
     if clean is not None and clean_done and counted:
         best_known, by_attack = _best(connection, row.id, [clean, *counted], cells)
@@ -203,6 +220,7 @@ def _cells(connection: Connection, board_id: int) -> list[Cell]:
             json.loads(row.doubts_json),
             row.error,
             row.updated,
+            row.imported,
         )
         for row in connection.execute(query)
     ]
@@ -219,7 +237,10 @@ def _best(
     result, attacks = schema.result.c, sorted({cell.attack_id for cell in counted})
     if len(attacks) > 60:
         raise BenchError(f"board {board_id} has {len(attacks)} attacks; more than 60 on one board are not supported")
-    bit = sa.case({identity: 1 << place for place, identity in enumerate(attacks)}, value=result.attack_id)
+    bit = sa.case(
+        {identity: sa.literal(1 << place, sa.BigInteger) for place, identity in enumerate(attacks)},
+        value=result.attack_id,
+    )
     withstood = (
         sa.select(result.example_idx, (bit * sa.func.min(result.correct)).label("bit"))
         .where(*_where(board_id, counted, cells))

@@ -111,6 +111,7 @@ cell = Table(
     Column("parts_json", Text, nullable=False),  # the names behind result.part
     Column("error", Text),
     Column("updated", String(32), nullable=False),
+    Column("imported", String(20)),  # NULL for results of this database's own runs; else judged or unjudged, here
     PrimaryKeyConstraint("board_id", "attack_id", "source_id"),
 )
 shard = Table(
@@ -121,13 +122,16 @@ shard = Table(
     Column("source_id", Integer, nullable=False),
     Column("start", Integer, nullable=False),
     Column("stop", Integer, nullable=False),
-    Column("status", String(10), nullable=False),  # done or failed
+    Column("status", String(10), nullable=False),  # claimed, done or failed
     Column("attempt", Integer, nullable=False),
     Column("worker", String(100), nullable=False),
     Column("seconds", Float, nullable=False),
     Column("images_file", Text),
     Column("images_sha256", String(64)),
     Column("error", Text),
+    Column("owner", String(200)),  # the driver that has it in hand, while it is claimed
+    Column("expires", Float),  # when that claim ends, by the database's clock
+    Column("rows_sha256", String(64)),  # of all the rows' values, so that no column of a row changes unseen
     PrimaryKeyConstraint("board_id", "attack_id", "source_id", "start", "stop"),
     ForeignKeyConstraint(["board_id", "attack_id", "source_id"], ["cell.board_id", "cell.attack_id", "cell.source_id"]),
 )

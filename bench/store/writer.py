@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
 from bench.store import schema
-from bench.store.database import writing
+from bench.store.database import patiently, writing
 
 CellKey = tuple[int, int, int]  # board, attack, source
+VALUES = [c.name for c in schema.result.columns if c.name not in ("board_id", "attack_id", "source_id")]
 
 
 def now() -> str:
@@ -36,83 +39,95 @@ class ShardResult:
     images_sha256: str | None
 
 
+@patiently
 def start_run(engine: Engine, values: Mapping[str, Any]) -> int:
     with writing(engine) as connection:
         return _new_id(connection, sa.insert(schema.run).values(started=now(), **values))
 
 
+@patiently
 def finish_run(engine: Engine, run_id: int) -> None:
     with writing(engine) as connection:
         connection.execute(sa.update(schema.run).where(schema.run.c.id == run_id).values(finished=now()))
 
 
+@patiently
 def ensure(engine: Engine, table: sa.Table, values: Mapping[str, Any]) -> int:
     """The id of the row with this fingerprint; made if it is not there."""
+    wanted = sa.select(table.c.id).where(table.c.fingerprint == values["fingerprint"])
     with writing(engine) as connection:
-        wanted = table.c.fingerprint == values["fingerprint"]
-        found = connection.execute(sa.select(table.c.id).where(wanted)).scalar()
-        if found is None:
-            found = _new_id(connection, sa.insert(table).values(**values))
-        return int(found)
+        if connection.execute(wanted).scalar() is None:
+            connection.execute(_unless_there(connection, table).values(**values))
+        return int(connection.execute(wanted).scalar_one())
 
 
-def ensure_cell(engine: Engine, key: CellKey, values: Mapping[str, Any]) -> None:
-    """A row for the cell; a failed one becomes running again."""
+@patiently
+def ensure_cell(engine: Engine, key: CellKey, values: Mapping[str, Any], imported: str | None = None) -> bool:
+    """A row for the cell; a failed one becomes running again. Says whether results of this origin may be added to it.
+
+    `imported` says whether imported results were judged here. What was not gives way to what was, and is never
+    added to it.
+    """
     with writing(engine) as connection:
-        found = connection.execute(sa.select(schema.cell.c.status).where(_is(schema.cell, key))).scalar()
-        if found is None:
-            connection.execute(
-                sa.insert(schema.cell).values(
-                    **_ids(key),
-                    **values,
-                    status="running",
-                    n_done=0,
-                    n_correct=0,
-                    gradients=0,
-                    queries=0,
-                    seconds=0.0,
-                    flags_json="{}",
-                    doubts_json="{}",
-                    parts_json="[]",
-                    updated=now(),
-                )
-            )
-        elif found == "failed":
-            connection.execute(sa.update(schema.cell).where(_is(schema.cell, key)).values(status="running", error=None))
+        here = of_cell(schema.cell, key)
+        new = {
+            **values,
+            "status": "running",
+            "n_done": 0,
+            "n_correct": 0,
+            "gradients": 0,
+            "queries": 0,
+            "seconds": 0.0,
+            "flags_json": "{}",
+            "doubts_json": "{}",
+            "parts_json": "[]",
+            "updated": now(),
+            "error": None,
+            "imported": imported,
+        }
+        connection.execute(_unless_there(connection, schema.cell).values(**ids(key), **new))
+        found = connection.execute(sa.select(schema.cell).where(here).with_for_update()).one()
+        if found.imported == imported and found.status == "failed":
+            connection.execute(sa.update(schema.cell).where(here).values(status="running", error=None))
+        if found.imported == "unjudged" and imported != "unjudged":
+            for table in (schema.result, schema.shard):
+                connection.execute(sa.delete(table).where(of_cell(table, key)))
+            connection.execute(sa.update(schema.cell).where(here).values(**new))
+        return imported != "unjudged" or found.imported == "unjudged"
 
 
-def record_shard(engine: Engine, key: CellKey, shard: ShardResult, n_examples: int) -> None:
-    """The shard's rows, its done mark and the cell's totals, together or not at all."""
+@patiently
+def record_shard(engine: Engine, key: CellKey, shard: ShardResult, n_examples: int) -> bool:
+    """The shard's rows, its done mark and the cell's totals, together or not at all; False if another was first."""
     with writing(engine) as connection:
-        if _already_done(connection, key, shard.start, shard.stop):
-            return
-        connection.execute(
-            sa.delete(schema.shard).where(
-                _is(schema.shard, key), schema.shard.c.start == shard.start, schema.shard.c.stop == shard.stop
-            )
-        )
+        row = connection.execute(sa.select(schema.cell).where(of_cell(schema.cell, key)).with_for_update()).one()
+        here = overlaps(key, shard.start, shard.stop)
+        if connection.execute(sa.select(schema.shard.c.start).where(here, schema.shard.c.status == "done")).first():
+            return False
+        attempt = connection.execute(sa.select(sa.func.max(schema.shard.c.attempt)).where(here)).scalar() or 1
+        connection.execute(sa.delete(schema.shard).where(here))
         connection.execute(
             sa.insert(schema.shard).values(
-                **_ids(key),
+                **ids(key),
                 start=shard.start,
                 stop=shard.stop,
                 status="done",
-                attempt=1,
+                attempt=attempt,
                 worker=shard.worker,
                 seconds=shard.seconds,
                 images_file=shard.images_file,
                 images_sha256=shard.images_sha256,
+                rows_sha256=digest(shard.rows),
             )
         )
-        connection.execute(sa.insert(schema.result), [{**_ids(key), **row} for row in shard.rows])
-        row = connection.execute(sa.select(schema.cell).where(_is(schema.cell, key))).one()
+        connection.execute(sa.insert(schema.result), [{**ids(key), **row} for row in shard.rows])
         flags = json.loads(row.flags_json)
         for name, count in shard.flags.items():
             flags[name] = flags.get(name, 0) + int(count)
         done = row.n_done + len(shard.rows)
         connection.execute(
             sa.update(schema.cell)
-            .where(_is(schema.cell, key))
+            .where(of_cell(schema.cell, key))
             .values(
                 n_done=done,
                 n_correct=row.n_correct + sum(r["correct"] for r in shard.rows),
@@ -125,43 +140,56 @@ def record_shard(engine: Engine, key: CellKey, shard: ShardResult, n_examples: i
                 updated=now(),
             )
         )
+        return True
 
 
+def digest(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The sha256 of rows of `result`, every value of them, in the order of the examples."""
+    values = [[row[name] for name in VALUES] for row in sorted(rows, key=lambda row: row["example_idx"])]
+    return hashlib.sha256(json.dumps(values, separators=(",", ":")).encode()).hexdigest()
+
+
+@patiently
 def fail_shard(engine: Engine, key: CellKey, start: int, stop: int, worker: str, error: str) -> None:
-    """Marks a shard and its cell failed, with the reason; what the cell has done so far stays."""
+    """Marks a shard and its cell failed, with the reason; what is stored, by this driver or another, stays."""
     with writing(engine) as connection:
-        wanted = sa.and_(_is(schema.shard, key), schema.shard.c.start == start, schema.shard.c.stop == stop)
-        attempt = connection.execute(sa.select(schema.shard.c.attempt).where(wanted)).scalar() or 0
-        connection.execute(sa.delete(schema.shard).where(wanted))
+        connection.execute(sa.select(schema.cell.c.status).where(of_cell(schema.cell, key)).with_for_update())
+        here = overlaps(key, start, stop)
+        found = connection.execute(sa.select(schema.shard.c.status, schema.shard.c.attempt).where(here)).all()
+        if any(shard.status == "done" for shard in found):
+            return
+        connection.execute(sa.delete(schema.shard).where(here))
         connection.execute(
             sa.insert(schema.shard).values(
-                **_ids(key),
+                **ids(key),
                 start=start,
                 stop=stop,
                 status="failed",
-                attempt=attempt + 1,
+                attempt=max((shard.attempt for shard in found), default=1),
                 worker=worker,
                 seconds=0.0,
                 error=error,
             )
         )
         connection.execute(
-            sa.update(schema.cell).where(_is(schema.cell, key)).values(status="failed", error=error, updated=now())
+            sa.update(schema.cell).where(of_cell(schema.cell, key)).values(status="failed", error=error, updated=now())
         )
 
 
+@patiently
 def set_doubts(engine: Engine, key: CellKey, doubts: Mapping[str, str]) -> None:
     """Says what makes the cell's result doubtful: a name and its meaning each."""
     text = json.dumps(dict(doubts), sort_keys=True)
     with writing(engine) as connection:
-        connection.execute(sa.update(schema.cell).where(_is(schema.cell, key)).values(doubts_json=text))
+        connection.execute(sa.update(schema.cell).where(of_cell(schema.cell, key)).values(doubts_json=text))
 
 
+@patiently
 def done_ranges(engine: Engine, key: CellKey) -> list[tuple[int, int]]:
     """The example ranges of the cell's finished shards, in order."""
     with engine.connect() as connection:
         query = sa.select(schema.shard.c.start, schema.shard.c.stop).where(
-            _is(schema.shard, key), schema.shard.c.status == "done"
+            of_cell(schema.shard, key), schema.shard.c.status == "done"
         )
         return sorted((row.start, row.stop) for row in connection.execute(query))
 
@@ -172,24 +200,20 @@ def _new_id(connection: Connection, insert: sa.Insert) -> int:
     return int(key[0])
 
 
-def _already_done(connection: Connection, key: CellKey, start: int, stop: int) -> bool:
-    """Whether any of these examples is stored already, by another driver on the same database."""
-    overlap = (
-        sa.select(sa.func.count())
-        .select_from(schema.shard)
-        .where(
-            _is(schema.shard, key),
-            schema.shard.c.status == "done",
-            schema.shard.c.start < stop,
-            schema.shard.c.stop > start,
-        )
-    )
-    return bool(connection.execute(overlap).scalar())
+def _unless_there(connection: Connection, table: sa.Table) -> Any:
+    """An insert that does nothing where another driver was faster."""
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    return dialect.insert(table).on_conflict_do_nothing()
 
 
-def _is(table: sa.Table, key: CellKey) -> sa.ColumnElement[bool]:
+def overlaps(key: CellKey, start: int, stop: int) -> sa.ColumnElement[bool]:
+    """The cell's shards that have an example in common with `start` to `stop`."""
+    return sa.and_(of_cell(schema.shard, key), schema.shard.c.start < stop, schema.shard.c.stop > start)
+
+
+def of_cell(table: sa.Table, key: CellKey) -> sa.ColumnElement[bool]:
     return sa.and_(table.c.board_id == key[0], table.c.attack_id == key[1], table.c.source_id == key[2])
 
 
-def _ids(key: CellKey) -> dict[str, int]:
+def ids(key: CellKey) -> dict[str, int]:
     return {"board_id": key[0], "attack_id": key[1], "source_id": key[2]}

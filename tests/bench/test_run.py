@@ -17,7 +17,7 @@ import pytest
 
 from tests.conftest import bench
 
-RUN = ("run", "--defence", "block-shuffle", "--attack", "pgd", "--preset", "smoke", "--examples", "20")
+RUN = ("run", "--defence", "block-shuffle", "--attack", "pgd@nominal", "--preset", "smoke", "--examples", "20")
 
 
 def rows(folder: Path) -> list[tuple[object, ...]]:
@@ -111,7 +111,7 @@ def test_killed_and_started_again_it_ends_with_the_same_rows(reference: Path, tm
 
 def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.cli", *RUN, "--shard-size", "2", "--attack", "pgd[steps=200]"], cwd=tmp_path,
+        [sys.executable, "-m", "bench.cli", *RUN, "--shard-size", "2", "--attack", "pgd[steps=200]@nominal"], cwd=tmp_path,
         start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run in the background
     )  # fmt: skip

@@ -1,9 +1,12 @@
-"""The store on a real SQLite file: what is written is what is read, partial work never looks robust, bad files are named."""
+"""The store on a real SQLite file and a real PostgreSQL server: what is written is read, partial work never looks robust."""
 
 from __future__ import annotations
 
 import sqlite3
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,68 +18,28 @@ from hypothesis import strategies as st
 
 from bench.api import BenchError, UsageError
 from bench.store import database, queries, schema, writer
-from bench.store.writer import ShardResult
+from tests.stores import a_board, a_cell, fill, opened, shard
 
 
-def opened(tmp_path: Path) -> sa.Engine:
-    return database.open_database(str(tmp_path / "bench.db"), create=True)
-
-
-def a_board(engine: sa.Engine, n_examples: int, name: str = "d") -> int:
-    thing = {"name": name, "version": "1", "params_json": "{}", "fingerprint": name}
-    defence = writer.ensure(
-        engine, schema.defence, {**thing, "keyed": True, "key_id": "k", "weights_sha256": "w", "description": "D."}
-    )
-    return writer.ensure(engine, schema.board, {
-        "defence_id": defence, "dataset": "x", "examples_sha256": "e", "norm": "linf", "epsilon": 0.03,
-        "n_examples": n_examples, "fingerprint": f"b-{name}"})  # fmt: skip
-
-
-def a_cell(engine: sa.Engine, board: int, attack: str, source: str, inside: bool = True) -> writer.CellKey:
-    ids = [
-        writer.ensure(
-            engine, table, {"name": name, "version": "1", "params_json": "{}", "fingerprint": f"{kind}-{name}"}
-        )
-        for kind, table, name in (("a", schema.attack, attack), ("s", schema.source, source))
-    ]
-    key = (board, ids[0], ids[1])
-    run = writer.start_run(
-        engine, {"command": "", "preset": "p", "spec_json": "{}", "versions_json": "{}", "device": ""}
-    )
-    writer.ensure_cell(engine, key, {"run_id": run, "strategy": "s", "inside_threat_model": inside})
-    return key
-
-
-def shard(start: int, correct: list[bool]) -> ShardResult:
-    rows = [
-        {"example_idx": start + i, "correct": int(ok), "pred": 1, "label": 1, "margin": 0.5, "distance": 0.01,
-         "source_success": 1, "source_margin": -1.0, "restart": 0, "target": -1, "part": -1, "gradients": 10, "queries": 2}
-        for i, ok in enumerate(correct)
-    ]  # fmt: skip
-    return ShardResult(start, start + len(correct), rows, "test", 1.0, {"flag": 1}, ("part",), "file", "sha")
-
-
-def fill(engine: sa.Engine, board: int, cells: dict[tuple[str, str], np.ndarray], inside: bool = True) -> None:
-    for (attack, source), correct in cells.items():
-        key = a_cell(engine, board, attack, source, inside)
-        writer.record_shard(engine, key, shard(0, correct.tolist()), len(correct))
-
-
-def test_the_migrations_make_the_schema(tmp_path: Path) -> None:
-    with opened(tmp_path).connect() as connection:
+def test_the_migrations_make_the_schema(engine: sa.Engine) -> None:
+    with engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
+
+
+def test_sqlite_is_set_up_for_one_writer_and_many_readers(tmp_path: Path) -> None:
+    with opened(tmp_path).connect() as connection:
         ddl = connection.execute(sa.text("SELECT sql FROM sqlite_master WHERE name = 'result'")).scalar()
         assert connection.execute(sa.text("PRAGMA journal_mode")).scalar() == "wal"
         assert connection.execute(sa.text("PRAGMA foreign_keys")).scalar() == 1
     assert "WITHOUT ROWID" in ddl
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**6), attacks=st.integers(1, 3), sources=st.integers(1, 3), examples=st.integers(1, 20))
 def test_best_known_and_best_adversary_against_brute_force(
-    tmp_path_factory: pytest.TempPathFactory, seed: int, attacks: int, sources: int, examples: int
+    new_url: Callable[[], str], seed: int, attacks: int, sources: int, examples: int
 ) -> None:
-    engine, random = opened(tmp_path_factory.mktemp("store")), np.random.default_rng(seed)
+    engine, random = database.open_database(new_url(), create=True), np.random.default_rng(seed)
     cells = {(f"a{a}", f"s{s}"): random.random(examples) < 0.7 for a in range(attacks) for s in range(sources)}
     clean = random.random(examples) < 0.9
     board = a_board(engine, examples)
@@ -92,10 +55,10 @@ def test_best_known_and_best_adversary_against_brute_force(
     for s in range(sources):
         own = np.logical_and.reduce([clean, *(cells[f"a{a}", f"s{s}"] for a in range(attacks))])
         assert by_source[f"s{s}"] == int(own.sum())
+    engine.dispose()
 
 
-def test_a_cell_that_is_not_complete_does_not_count(tmp_path: Path) -> None:
-    engine = opened(tmp_path)
+def test_a_cell_that_is_not_complete_does_not_count(engine: sa.Engine) -> None:
     board = a_board(engine, 4)
     fill(engine, board, {(schema.CLEAN, schema.CLEAN): np.ones(4, bool), ("pgd", "s"): np.array([1, 1, 0, 1], bool)})
     half = a_cell(engine, board, "square", "s")
@@ -109,14 +72,12 @@ def test_a_cell_that_is_not_complete_does_not_count(tmp_path: Path) -> None:
     assert next(cell.error for cell in found.cells if cell.attack == "mt") == "out of memory"
 
 
-def test_without_clean_there_is_no_best_known(tmp_path: Path) -> None:
-    engine = opened(tmp_path)
+def test_without_clean_there_is_no_best_known(engine: sa.Engine) -> None:
     fill(engine, a_board(engine, 2), {("pgd", "s"): np.ones(2, bool)})
     assert queries.boards(engine)[0].best_known is None
 
 
-def test_a_shard_is_stored_once_whatever_happens(tmp_path: Path) -> None:
-    engine = opened(tmp_path)
+def test_a_shard_is_stored_once_whatever_happens(engine: sa.Engine) -> None:
     key = a_cell(engine, a_board(engine, 4), "pgd", "s")
     writer.record_shard(engine, key, shard(0, [True, False]), 4)
     writer.record_shard(engine, key, shard(0, [True, False]), 4)
@@ -135,8 +96,7 @@ def test_a_shard_is_stored_once_whatever_happens(tmp_path: Path) -> None:
     )
 
 
-def test_a_failed_shard_leaves_no_rows(tmp_path: Path) -> None:
-    engine = opened(tmp_path)
+def test_a_failed_shard_leaves_no_rows(engine: sa.Engine) -> None:
     key = a_cell(engine, a_board(engine, 4), "pgd", "s")
     bad = shard(0, [True, False])
     bad.rows[1]["pred"] = None  # type: ignore[index]
@@ -186,6 +146,7 @@ def test_urls_that_lead_nowhere(url: str) -> None:
 
 def test_a_locked_database_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.0)
     engine = opened(tmp_path)
     other = sqlite3.connect(tmp_path / "bench.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -193,3 +154,61 @@ def test_a_locked_database_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         a_board(engine, 1)
     other.execute("ROLLBACK")
     assert a_board(engine, 1) == 1
+
+
+def test_a_lock_that_passes_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
+    engine = opened(tmp_path)
+    other = sqlite3.connect(tmp_path / "bench.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    threading.Timer(2.5, lambda: other.execute("ROLLBACK")).start()
+    assert a_board(engine, 1) == 1
+    assert "database is locked" in caplog.text
+    assert "trying for another" in caplog.text
+
+
+def test_a_server_that_goes_and_comes_back_costs_nothing(postgres: Any, caplog: Any) -> None:
+    engine = database.open_database(postgres.database(), create=True)
+    key = a_cell(engine, a_board(engine, 4), "pgd", "s")
+    postgres.stop()
+    threading.Timer(2.5, postgres.start).start()
+    assert writer.record_shard(engine, key, shard(0, [True, False]), 4)
+    assert writer.done_ranges(engine, key) == [(0, 2)]
+    assert "trying for another" in caplog.text
+    engine.dispose()
+
+
+def test_a_server_that_stays_away_is_named(postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "PATIENCE_SECONDS", 1.0)
+    url = postgres.database()
+    engine = database.open_database(url, create=True)
+    postgres.stop()
+    try:
+        with pytest.raises(BenchError, match="check that it is up, then run again"), database.explained(url):
+            a_board(engine, 1)
+        with pytest.raises(BenchError, match="check that it is up, then run again"):
+            database.open_database(url, create=True)
+    finally:
+        postgres.start()
+        engine.dispose()
+
+
+def test_a_database_of_the_first_schema_is_brought_up_to_date(new_url: Callable[[], str]) -> None:
+    url = new_url()
+    engine = sa.create_engine(database.url_of(url))
+    database.migrate(engine, "0001")
+    engine.dispose()
+    with pytest.raises(BenchError, match="bench db upgrade"):
+        database.open_database(url, create=True)
+    engine = database.open_database(url, create=False, upgrade=True)
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
+    engine.dispose()
+
+
+def test_a_password_is_never_shown() -> None:
+    url = "postgresql://me:secret@127.0.0.1:1/none"
+    assert "secret" not in database.shown(url)
+    with pytest.raises(BenchError) as refusal:
+        database.open_database(url, create=True)
+    assert "secret" not in str(refusal.value)

@@ -1,0 +1,49 @@
+"""`bench export` and `bench import`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bench import devices
+from bench.commands.options import db_option, examples, key_option
+
+
+@click.command("export", epilog=examples("bench export mine.zip", "bench export mine.zip --with-weights"))
+@click.argument("file", type=click.Path(path_type=Path))
+@db_option
+@click.option("--with-weights", is_flag=True, help="Put the defended classifiers in too, so that others can judge.")
+def export(file: Path, db: str, with_weights: bool) -> None:
+    """Pack all finished results, with their adversarial images, into one file for somebody else's leaderboard."""
+    from bench import exchange, images
+    from bench.store.database import explained, open_database
+
+    engine = open_database(db, create=False)
+    with explained(db):
+        cells, rows = exchange.export(engine, images.folder_of(db), file, with_weights)
+    click.echo(f"{file}: {cells} cells, {rows} rows, {file.stat().st_size / 2**20:.1f} MiB")
+
+
+@click.command(
+    "import", epilog=examples("bench import theirs.zip", "bench import theirs.zip --key-file theirs.key --db all.db")
+)
+@click.argument("file", type=click.Path(path_type=Path))
+@db_option
+@key_option
+def import_(file: Path, db: str, key_file: Path | None) -> None:
+    """Take over somebody's exported results: checked, judged again with their weights and key where those are here.
+
+    Results that could not be judged here are shown as such, and count towards nothing.
+    """
+    from bench import images, keys
+    from bench.progress import Reporter
+
+    key, reporter = keys.load(key_file), Reporter()
+    devices.configure()
+    from bench import exchange
+
+    done = exchange.import_(file, db, images.folder_of(db), key, reporter.say)
+    for reason in done.unjudged.values():
+        click.echo(f"not judged here: {reason}")
+    click.echo(f"{done.cells} cells and {done.rows} rows taken over, {done.there_already} rows were there already")

@@ -1,0 +1,114 @@
+"""`bench plan`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bench import devices
+from bench.api import UsageError
+from bench.commands.options import chosen_defences, db_option, defences_option, examples, key_option, preset_option
+
+
+@click.command(
+    epilog=examples(
+        "bench plan --defence linac --attack all --preset paper", "bench plan --defence all --attack all --examples 500"
+    )
+)
+@defences_option
+@click.option(
+    "--attack", "attacks", multiple=True, default=("all",), show_default=True, help="As of 'bench run', again for more."
+)
+@preset_option
+@click.option("--dataset", help="cifar10, or the path of an .npz with images (N×H×W×3, uint8) and labels.")
+@click.option("--examples", "count", type=int, help="The first so many test images.")
+@click.option("--norm", "norms", multiple=True, help="linf or l2, again for both.  [default: the preset's]")
+@db_option
+@key_option
+def plan(
+    defences: tuple[str, ...],
+    attacks: tuple[str, ...],
+    preset: str,
+    dataset: str | None,
+    count: int | None,
+    norms: tuple[str, ...],
+    db: str,
+    key_file: Path | None,
+) -> None:
+    """Say what a run would take, without running it: cells, gradients, queries, transforms, and time on this machine.
+
+    What is stored already is left out. Counts are upper bounds; times come from a calibration of some seconds.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from bench import data, estimate, keys, registry, spec
+    from bench.commands.running import _pairs
+    from bench.progress import duration
+
+    key = keys.load(key_file)
+    resolved = spec.resolve(preset, dataset=dataset, examples=count, norms=norms)
+    images = data.load(resolved.dataset)
+    planned = [(request, _pairs(resolved, request, attacks, (), False, False)) for request in chosen_defences(defences)]
+    devices.configure()
+    console, everything = Console(), 0.0
+    total = resolved.examples * len(resolved.norms)
+    for request, pairs in planned:
+        name, settings = registry.parse(request)
+        defence = registry.create("defences", name, {**resolved.defences.get(name, {}), **settings})
+        calibration = estimate.Calibration(resolved, images, name, defence)
+        done = _stored(resolved, request, key, db, pairs)
+        left = {pair.name: total - done.get(pair.name, 0) for pair in pairs}
+        found = estimate.lines(pairs, left, len(resolved.norms), calibration)
+        table = Table(title=f"{request}: {resolved.examples} examples, {', '.join(resolved.norms)}", title_justify="left")
+        for column in ("engine", "source", "cells", "gradients", "queries", "transforms", "time here"):
+            table.add_column(column, justify="left" if column in ("engine", "source") else "right")
+        for line in found:
+            table.add_row(line.engine, line.source, str(line.cells), f"{line.count.gradients:,}",
+                          f"{line.count.queries:,}", f"{line.count.transforms:,}", duration(line.seconds))  # fmt: skip
+        console.print(table)
+        sums = [sum(getattr(line.count, field) for line in found) for field in ("gradients", "queries", "transforms")]
+        attack = sum(line.seconds for line in found)
+        click.echo(
+            f"{request}: {sum(line.cells for line in found)} cells, at most {sums[0]:,} gradients, {sums[1]:,} queries and "
+            f"{sums[2]:,} transforms; about {duration(attack)} on this machine"
+        )
+        trained = estimate.training(resolved, name, pairs, _training_images(images), calibration)
+        click.echo(
+            f"{request}: training its {trained.models} models, if none is there yet: {trained.passes:,} passes, "
+            f"about {duration(trained.seconds)}"
+        )
+        everything += attack
+    if len(planned) > 1:
+        click.echo(f"all attacks: about {duration(everything)} on this machine")
+
+
+def _training_images(images: Any) -> int:
+    if images.name == "cifar10":
+        return 50_000
+    try:
+        return len(images.training())
+    except UsageError:
+        return 0
+
+
+def _stored(resolved: Any, request: str, key: Any, db: str, pairs: Any) -> dict[str, int]:
+    """How many examples of each pair are stored already, over all norms; none where nothing can be."""
+    from bench import contest
+    from bench.store import queries
+    from bench.store.database import explained, open_database
+
+    try:
+        engine = open_database(db, create=False)
+        ready = contest.prepare(resolved, request, key, None, False, lambda text: None)
+    except UsageError:
+        return {}
+    boards = [ready.board_row(norm, 0)["fingerprint"] for norm in resolved.norms]
+    done = {}
+    for pair in pairs:
+        attack, source = ready.attack_row(pair)["fingerprint"], ready.source_row(pair)["fingerprint"]
+        with explained(db):
+            done[pair.name] = sum(queries.examples_done(engine, board, attack, source) for board in boards)
+    return done

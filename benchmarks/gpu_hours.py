@@ -1,0 +1,88 @@
+"""An estimate of GPU hours for the paper's protocol on LINAC, from counts of operations. Nothing is run.
+
+python -m benchmarks.gpu_hours
+
+The counts of passes are those of `bench plan`; the operations of a pass are those of its matrix products and
+convolutions; a GPU is assumed to reach the share of its peak that is given beside it.
+"""
+
+from __future__ import annotations
+
+from bench import estimate, plan, registry, spec
+from bench.estimate import PLAIN, Count
+
+# Peak of dense float32 products (TF32 where the GPU has it), in 10^12 operations a second, and the share assumed.
+GPUS = {"V100": (15.7, 0.60), "A100": (156.0, 0.35), "H100": (495.0, 0.30)}
+IMAGES = 50_000
+
+
+def network(depth: int, width: int) -> float:
+    """Operations of a forward pass of a wide residual network on one 32×32 image."""
+    blocks, before, total = (depth - 4) // 6, 16, 32 * 32 * 9 * 3 * 16
+    for side, base in ((32, 16), (16, 32), (8, 64)):
+        channels = base * width
+        total += side**2 * 9 * (before * channels + (2 * blocks - 1) * channels**2) + side**2 * before * channels
+        before = channels
+    return 2.0 * total
+
+
+def fit(hidden: int = 256, layers: int = 5, inputs: int = 20, steps: int = 320, pixels: int = 32) -> float:
+    """Operations of one LINAC fit: forward, and backward at twice that, at every step."""
+    weights = inputs * hidden + (layers - 1) * hidden**2 + 3 * hidden
+    return 2.0 * 3 * weights * pixels * steps
+
+
+def operations(kind: str, depth: int, width: int) -> tuple[float, float]:
+    """Of a query and of a gradient: backward to the input costs as much as forward, through a fit four times as much."""
+    forward, through = network(depth, width), fit() * (kind in ("defended", "reconstruction"))
+    return forward + through, 2 * forward + 5 * through
+
+
+def hours(total: float, gpu: str) -> float:
+    peak, share = GPUS[gpu]
+    return total / (peak * 1e12 * share) / 3600
+
+
+def main() -> None:
+    paper = spec.resolve("paper")
+    defence = registry.create("defences", "linac", paper.defences.get("linac", {}))
+    choice = plan.Choice(paper.engines, paper.budgets, paper.strategies("linac"))
+    pairs = plan.pairs(["transfer", "bpda", "pba"], "linac", defence, choice)
+    examples = paper.examples * len(paper.norms)
+    spent: dict[tuple[str, str], float] = {}
+    counts: dict[tuple[str, str], Count] = {}
+    for pair in pairs:
+        kind, once = estimate.kind_of(pair.source), estimate.budget(pair)
+        query, gradient = operations(kind, *_size(paper, pair.source))
+        judged = network(70, 16) + fit()
+        line = (pair.engine, kind)
+        spent[line] = spent.get(line, 0.0) + examples * (once.gradients * gradient + once.queries * query + judged)
+        counts[line] = counts.get(line, Count()) + once.times(examples) + Count(transforms=examples)
+    print(f"{'engine':<8}{'source':<16}{'gradients':>16}{'queries':>18}{'fits':>18}" + "".join(f"{g:>12} h" for g in GPUS))
+    for (engine, kind), total in sorted(spent.items(), key=lambda item: -item[1]):
+        count = counts[engine, kind]
+        print(f"{engine:<8}{kind:<16}{count.gradients:>16,}{count.queries:>18,}{count.transforms:>18,}"
+              + "".join(f"{hours(total, g):>14,.0f}" for g in GPUS))  # fmt: skip
+    print(f"{'all attacks':<76}" + "".join(f"{hours(sum(spent.values()), g):>14,.0f}" for g in GPUS))
+    trained = sum(_training(paper, source) for source in {"linac", *(pair.source for pair in pairs)})
+    print(f"{'training, if nothing is there yet':<76}" + "".join(f"{hours(trained, g):>14,.0f}" for g in GPUS))
+
+
+def _training(paper: spec.Spec, source: str) -> float:
+    """Operations of a training: forward and backward at twice that, with a fit an image and epoch where there is one."""
+    name = source.partition(":")[0]
+    fields, _ = paper.recipe(*((name, "none") if name in PLAIN else (f"{name}:linac", name, "linac")))
+    kind = "defended" if source == "linac" else estimate.kind_of(source)
+    attack = 2 * (fields.get("adversary") or {}).get("steps", 0)
+    each = (3 + attack) * network(fields["depth"], fields["width"]) + fit() * (kind in ("defended", "reconstruction"))
+    return float(fields["epochs"] * IMAGES * each)
+
+
+def _size(paper: spec.Spec, source: str) -> tuple[int, int]:
+    name = source.partition(":")[0]
+    fields, _ = paper.recipe(*((name, "none") if name in PLAIN else (f"{name}:linac", name, "linac")))
+    return fields["depth"], fields["width"]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Runs on a real Ray cluster of two nodes, started here, with a real PostgreSQL server: the rows of a local run."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import artifacts
+from tests.conftest import bench
+from tests.stores import rows
+
+pytest.importorskip("ray", reason="Ray is not installed (pip install '.[ray]')")
+pytestmark = pytest.mark.slow
+
+SPY = '''
+import os
+from pathlib import Path
+import numpy as np
+from bench.api import Attacked, Engine
+
+class Spy(Engine):
+    """Writes down what its process can see."""
+    def run(self, source, batch, report):
+        with open("seen.txt", "ab") as file:
+            file.write(repr(dict(os.environ)).encode() + Path("/proc/self/environ").read_bytes())
+            file.write(Path("/proc/self/cmdline").read_bytes() + repr(vars(batch)).encode())
+        zeros = np.zeros(len(batch.labels), np.int64)
+        return Attacked(batch.images, zeros == 1, zeros.astype(np.float32), zeros, zeros, zeros, zeros)
+'''
+SECRET = secrets.randbits(62)
+EXAMPLES = 20
+
+
+class Nodes:
+    """Two raylets on this machine, each with a CPU of its own, and a head for them."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        from ray.cluster_utils import Cluster
+
+        kept = dict(os.environ)
+        os.environ.update(environment)  # what the nodes are started with, and so their workers
+        try:
+            self.cluster = Cluster(initialize_head=True, head_node_args={**self._room, "num_cpus": 1})
+            self.cluster.add_node(**self._room, num_cpus=1)
+        finally:
+            os.environ.clear()
+            os.environ.update(kept)
+
+    _room = {"object_store_memory": 100 * 2**20, "include_dashboard": False}  # noqa: RUF012
+
+    @property
+    def address(self) -> str:
+        return str(self.cluster.address)
+
+    def workers(self) -> list[int]:
+        """The processes that attack."""
+        nodes = {info[0].process.pid for node in self.cluster.list_all_nodes() if (info := node.all_processes.get("raylet"))}
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if (folder / "cmdline").read_bytes().startswith(b"ray::Attendant"):
+                    parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                    found += [int(folder.name)] if parent in nodes else []
+            except (OSError, IndexError):
+                continue
+        return found
+
+    def close(self) -> None:
+        self.cluster.shutdown()
+
+
+@pytest.fixture
+def nodes(tmp_path: Path, own_home: Path) -> Iterator[Callable[[], Nodes]]:
+    """Starts clusters, and ends them."""
+    packages = tmp_path / "packages"
+    info = packages / "spy_pack-1.0.dist-info"
+    info.mkdir(parents=True)
+    (packages / "spy_module.py").write_text(SPY)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: spy-pack\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[bench.attacks]\nspy = spy_module:Spy\n")
+    started: list[Nodes] = []
+
+    def start() -> Nodes:
+        # On a machine that does other things too, the niceness that Ray gives its workers would starve them.
+        settings = {"PYTHONPATH": str(packages), "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+        started.append(Nodes(settings))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()
+
+
+def command() -> list[str]:
+    weights = next(a.weights for a in artifacts.all_artifacts() if a.spec["defence"]["name"] == "block-shuffle")
+    return ["run", "--defence", "block-shuffle", "--attack", "pgd@nominal", "--attack", "spy@nominal", "--preset", "smoke",
+            "--examples", str(EXAMPLES), "--weights", str(weights)]  # fmt: skip
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {"PYTHONPATH": str(tmp_path / "packages"), "BENCH_KEY": f"mine:{SECRET}"}
+
+
+def started(tmp_path: Path, *more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "bench.cli", *command(), *more], cwd=tmp_path, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, env={**os.environ, **environment(tmp_path)},
+    )  # fmt: skip
+
+
+def wait_for(something: Callable[[], Any], process: subprocess.Popen[str], seconds: float = 300) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
+        if found := something():
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"it never came to that: {process.communicate(timeout=60) if process.poll() is not None else ''}")
+
+
+def shards_done(url: str) -> int:
+    import sqlalchemy as sa
+
+    from bench.store.database import url_of
+
+    engine = sa.create_engine(url_of(url))
+    try:
+        with engine.connect() as connection:
+            query = "SELECT COUNT(*) FROM shard WHERE status = 'done' AND worker = 'ray'"
+            return int(connection.execute(sa.text(query)).scalar_one())
+    except sa.exc.DBAPIError:
+        return 0
+    finally:
+        engine.dispose()
+
+
+def test_a_worker_killed_in_the_middle_changes_no_row(nodes: Any, postgres: Any, tmp_path: Path) -> None:
+    cluster, url = nodes(), postgres.database()
+    process = started(tmp_path, "--db", url, "--executor", "ray", "--ray-address", cluster.address, "--workers", "2",
+                      "--shard-size", "2")  # fmt: skip
+    wait_for(lambda: shards_done(url) >= 3, process)
+    victims = wait_for(cluster.workers, process)
+    os.kill(victims[0], signal.SIGKILL)
+    output, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, errors
+    assert "trying that shard once more" in errors
+    assert "Best Known" in output
+    local = bench(*command(), "--db", "local.db", cwd=tmp_path, **environment(tmp_path))
+    assert local.returncode == 0, local.stderr
+    assert len(rows(url)) == 2 * 3 * EXAMPLES
+    assert rows(url) == rows(str(tmp_path / "local.db"))
+    checked = bench("verify", "--db", url, cwd=tmp_path, **environment(tmp_path))
+    assert f"{2 * 3 * EXAMPLES} rows judged again, 0 problems" in checked.stdout
+    nowhere_but_in_the_driver(tmp_path, output + errors)
+
+
+def nowhere_but_in_the_driver(tmp_path: Path, said: str) -> None:
+    """The key is in nothing that a worker saw, nor in any file of the run, nor in Ray's logs."""
+    forms = [str(SECRET).encode(), f"{SECRET:x}".encode(), SECRET.to_bytes(8, "little"), SECRET.to_bytes(8, "big")]
+    assert not any(form in said.encode() for form in forms)
+    assert (tmp_path / "seen.txt").stat().st_size > 0
+    logs = Path("/tmp/ray/session_latest").resolve()
+    for path in [*tmp_path.rglob("*"), *logs.rglob("*.log"), *logs.rglob("*.err"), *logs.rglob("*.out")]:
+        if path.is_file():
+            content = path.read_bytes()
+            assert not any(form in content for form in forms), path
+
+
+def test_a_lost_cluster_costs_what_was_in_hand(nodes: Any, tmp_path: Path) -> None:
+    """Everything of Ray is gone and started anew: the run ends with a line, and the same command goes on."""
+    cluster, db = nodes(), str(tmp_path / "ray.db")
+    options = ("--db", db, "--executor", "ray", "--workers", "2", "--shard-size", "2")
+    process = started(tmp_path, *options, "--ray-address", cluster.address)
+    wait_for(lambda: shards_done(db) >= 3, process)
+    cluster.close()
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode != 0
+    assert "Traceback" not in errors
+    before = shards_done(db)
+    assert 3 <= before < 2 * 2 * EXAMPLES // 2
+    again = bench(*command(), *options, "--ray-address", nodes().address, cwd=tmp_path, **environment(tmp_path))
+    assert again.returncode == 0, again.stderr
+    local = bench(*command(), "--db", "local.db", cwd=tmp_path, **environment(tmp_path))
+    assert local.returncode == 0, local.stderr
+    assert rows(db) == rows(str(tmp_path / "local.db"))
+
+
+def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
+    done = bench("run", "--defence", "none", "--attack", "pgd", "--preset", "smoke", "--executor", "ray", "--ray-address",
+                 "127.0.0.1:1", cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 2
+    assert "--ray-address 127.0.0.1:1: no Ray cluster answers there" in done.stderr
+    assert not (tmp_path / "results").exists()

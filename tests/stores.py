@@ -1,0 +1,85 @@
+"""Databases of both kinds for tests, and what to put into them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+
+from bench.store import database, schema, writer
+from bench.store.writer import ShardResult
+
+
+def opened(tmp_path: Path) -> sa.Engine:
+    return database.open_database(str(tmp_path / "bench.db"), create=True)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def new_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], str]:
+    """Makes the URLs of new empty databases of one kind."""
+    if request.param == "sqlite":
+        return lambda: str(tmp_path_factory.mktemp("store") / "bench.db")
+    return request.getfixturevalue("postgres").database
+
+
+@pytest.fixture
+def engine(new_url: Callable[[], str]) -> Iterator[sa.Engine]:
+    engine = database.open_database(new_url(), create=True)
+    yield engine
+    engine.dispose()
+
+
+def a_board(engine: sa.Engine, n_examples: int, name: str = "d") -> int:
+    thing = {"name": name, "version": "1", "params_json": "{}", "fingerprint": name}
+    defence = writer.ensure(
+        engine, schema.defence, {**thing, "keyed": True, "key_id": "k", "weights_sha256": "w", "description": "D."}
+    )
+    return writer.ensure(engine, schema.board, {
+        "defence_id": defence, "dataset": "x", "examples_sha256": "e", "norm": "linf", "epsilon": 0.03,
+        "n_examples": n_examples, "fingerprint": f"b-{name}"})  # fmt: skip
+
+
+def a_cell(engine: sa.Engine, board: int, attack: str, source: str, inside: bool = True) -> writer.CellKey:
+    ids = [
+        writer.ensure(
+            engine, table, {"name": name, "version": "1", "params_json": "{}", "fingerprint": f"{kind}-{name}"}
+        )
+        for kind, table, name in (("a", schema.attack, attack), ("s", schema.source, source))
+    ]
+    key = (board, ids[0], ids[1])
+    run = writer.start_run(
+        engine, {"command": "", "preset": "p", "spec_json": "{}", "versions_json": "{}", "device": ""}
+    )
+    writer.ensure_cell(engine, key, {"run_id": run, "strategy": "s", "inside_threat_model": inside})
+    return key
+
+
+def shard(start: int, correct: list[bool]) -> ShardResult:
+    rows = [
+        {"example_idx": start + i, "correct": int(ok), "pred": 1, "label": 1, "margin": 0.5, "distance": 0.01,
+         "source_success": 1, "source_margin": -1.0, "restart": 0, "target": -1, "part": -1, "gradients": 10, "queries": 2}
+        for i, ok in enumerate(correct)
+    ]  # fmt: skip
+    return ShardResult(start, start + len(correct), rows, "test", 1.0, {"flag": 1}, ("part",), "file", "sha")
+
+
+def fill(engine: sa.Engine, board: int, cells: dict[tuple[str, str], np.ndarray], inside: bool = True) -> None:
+    for (attack, source), correct in cells.items():
+        key = a_cell(engine, board, attack, source, inside)
+        writer.record_shard(engine, key, shard(0, correct.tolist()), len(correct))
+
+
+def rows(db: str) -> list[tuple[object, ...]]:
+    """Every result with the names of its cell in place of ids: what must be the same however a run went."""
+    query = """SELECT board.norm, attack.name, source.name, result.example_idx, correct, pred, label, margin, distance,
+        source_success, source_margin, restart, target, part, result.gradients, result.queries FROM result
+        JOIN board ON board.id = result.board_id JOIN attack ON attack.id = result.attack_id
+        JOIN source ON source.id = result.source_id"""
+    engine = sa.create_engine(database.url_of(db))
+    with engine.connect() as connection:
+        found = sorted(tuple(row) for row in connection.execute(sa.text(query)))
+    engine.dispose()
+    return found
