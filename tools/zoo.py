@@ -1,11 +1,16 @@
 """Puts trained classifiers into the package: half-precision weights, measured again on the whole test set.
 
 python tools/zoo.py none block-shuffle jpeg-23 …      (after `bench train --defence …`)
+python tools/zoo.py block-shuffle@bypass linac@bypass (after `bench train --defence … --source bypass`)
+
+A bypass belongs to weights of a certain digest: train it in a cache folder that has the images but no classifiers, so that
+it is made for those of the package.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -40,7 +45,24 @@ def ship(name: str) -> None:
     print(f"{name}: {100 * accuracy:.2f} % of {len(dataset.test)} test images, {size:.2f} MiB, {folder.name}")
 
 
+def ship_source(name: str, what: str) -> None:
+    """Copies what was trained against a shipped classifier, as it is."""
+    for artifact in artifacts.all_artifacts():
+        described = artifact.spec
+        if described.get("what") == what and described["defence"]["name"] == name and artifact.path.parent != artifacts.ZOO:
+            if described["against"] not in {of_file(path) for path in artifacts.ZOO.glob("*/weights.npz")}:
+                continue
+            shutil.copytree(artifact.path, artifacts.ZOO / artifact.path.name, dirs_exist_ok=True)
+            print(f"{name}@{what}: {100 * artifact.record['clean_accuracy']:.2f} % by itself, {artifact.path.name}")
+            return
+    sys.exit(f"no {what} was trained against the shipped classifier of {name}")
+
+
 if __name__ == "__main__":
     devices.configure(training=True)
     for requested in sys.argv[1:]:
-        ship(requested)
+        defence_name, at, source = requested.partition("@")
+        if at:
+            ship_source(defence_name, source)
+        else:
+            ship(defence_name)

@@ -22,7 +22,7 @@ def list_(what: str) -> None:
         rows = [
             (
                 a.fingerprint[:16],
-                f"{a.spec['defence']['name']}, key {a.spec['key'] or '–'}, "
+                f"{a.spec.get('what', 'classifier')} of {a.spec['defence']['name']}, key {a.spec['key'] or '–'}, "
                 f"clean {100 * a.record['clean_accuracy']:.2f} %",
             )
             for a in artifacts.all_artifacts()
@@ -65,7 +65,11 @@ def show(name: str) -> None:
 @db_option
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True)
 @click.option(
-    "--what", type=click.Choice(["cells", "boards"]), default="cells", show_default=True, help="Rows of csv and json."
+    "--what",
+    type=click.Choice(["cells", "boards", "sources"]),
+    default="cells",
+    show_default=True,
+    help="Rows of csv and json; sources says how the attacks did on the models they attacked.",
 )
 def results(db: str, form: str, what: str) -> None:
     """The stored results: tables for people, csv and json for programs."""
@@ -84,7 +88,11 @@ def results(db: str, form: str, what: str) -> None:
         return
     from bench.store import frames
 
-    frame = frames.cells_frame(boards) if what == "cells" else frames.boards_frame(boards)
+    if what == "sources":
+        with explained(db):
+            frame = frames.sources_frame(boards, queries.withstood_on_source(engine))
+    else:
+        frame = frames.cells_frame(boards) if what == "cells" else frames.boards_frame(boards)
     click.echo(
         frame.to_csv(index=False) if form == "csv" else frame.to_json(orient="records", indent=1, force_ascii=False),
         nl=form != "csv",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -22,6 +22,27 @@ def cells_frame(boards: Iterable[Board]) -> pd.DataFrame:
         _cell_row(board, cell) for board in boards for cell in ((board.clean,) if board.clean else ()) + board.cells
     ]
     return pd.DataFrame(rows, columns=list(_CELL_COLUMNS))
+
+
+def sources_frame(boards: Iterable[Board], withstood: Mapping[tuple[int, int, int], int]) -> pd.DataFrame:
+    """One row a cell: its accuracy on the defended model, and on the source it attacked, over the same examples."""
+    rows = [
+        {
+            "defence": board.defence,
+            "norm": board.norm,
+            "epsilon": board.epsilon,
+            "attack": cell.attack,
+            "source": cell.source,
+            "examples": cell.n_done,
+            "accuracy": percent(cell.accuracy),
+            "accuracy_on_source": percent(withstood[board.id, cell.attack_id, cell.source_id] / cell.n_done),
+        }
+        for board in boards
+        for cell in board.cells
+        if cell.n_done
+    ]
+    columns = ["defence", "norm", "epsilon", "attack", "source", "examples", "accuracy", "accuracy_on_source"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 _BOARD_COLUMNS = (

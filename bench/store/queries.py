@@ -118,6 +118,15 @@ def examples_done(engine: Engine, board: str, attack: str, source: str) -> int:
         return int(connection.execute(query).scalar() or 0)
 
 
+def withstood_on_source(engine: Engine) -> dict[tuple[int, int, int], int]:
+    """How many examples each attack left right on its own source, by board, attack and source id."""
+    result = schema.result.c
+    key = (result.board_id, result.attack_id, result.source_id)
+    query = sa.select(*key, sa.func.sum(1 - result.source_success)).group_by(*key)
+    with engine.connect() as connection:
+        return {(board, attack, source): int(count) for board, attack, source, count in connection.execute(query)}
+
+
 def source_success(engine: Engine, board: Board, cell: Cell) -> np.ndarray:
     """Which examples (N, bool) the attack broke on its own source, in the order of the examples."""
     result = schema.result.c
