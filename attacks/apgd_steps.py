@@ -12,7 +12,7 @@ from attacks import losses
 from attacks.descent import Best, better
 from attacks.engine import Fixed
 from attacks.norms import Norm
-from attacks.sums import spread
+from attacks.sums import choose, spread
 from attacks.watch import Watch, fresh_watch, observe
 from bench.api import Gradient, Loss, Source
 
@@ -139,9 +139,9 @@ def lower(one: Point, other: Point) -> Point:
     """The first point where its loss is lower, else the second."""
     gained = one.loss < other.loss
     return Point(
-        tf.where(spread(gained), one.images, other.images),
+        choose(gained, one.images, other.images),
         tf.where(gained, one.loss, other.loss),
-        tf.where(spread(gained), one.gradient, other.gradient),
+        choose(gained, one.gradient, other.gradient),
     )
 
 
@@ -151,9 +151,9 @@ def checkpoint(state: Apgd, window: tf.Tensor) -> Apgd:
     stuck = ~state.halved & (state.lowest.loss >= state.checked)
     halve = seldom | stuck
     back = Point(
-        tf.where(spread(halve), state.lowest.images, state.now.images),
+        choose(halve, state.lowest.images, state.now.images),
         tf.where(halve, state.lowest.loss, state.now.loss),
-        tf.where(spread(halve), state.lowest.gradient, state.now.gradient),
+        choose(halve, state.lowest.gradient, state.now.gradient),
     )
     return state._replace(
         now=back,
@@ -167,7 +167,7 @@ def checkpoint(state: Apgd, window: tf.Tensor) -> Apgd:
 def latest(best: Best, images: tf.Tensor, margin: tf.Tensor) -> Best:
     """The latest misclassified iterate, as AutoAttack keeps it."""
     solved = margin < 0
-    return Best(tf.where(spread(solved), images, best.images), tf.where(solved, margin, best.margin))
+    return Best(choose(solved, images, best.images), tf.where(solved, margin, best.margin))
 
 
 PICKS = {"first-success": latest, "best-margin": better}

@@ -10,7 +10,7 @@ import tensorflow as tf
 from attacks import losses
 from attacks.engine import Fixed
 from attacks.norms import Norm
-from attacks.sums import spread
+from attacks.sums import choose
 from attacks.watch import Watch, fresh_watch, observe
 from bench.api import Loss, Source
 
@@ -76,7 +76,7 @@ def begin(rule: Rule, images: tf.Tensor) -> Descent:
 def better(best: Best, images: tf.Tensor, margin: tf.Tensor) -> Best:
     """The better of two, by margin, for every example."""
     gained = margin < best.margin
-    return Best(tf.where(spread(gained), images, best.images), tf.where(gained, margin, best.margin))
+    return Best(choose(gained, images, best.images), tf.where(gained, margin, best.margin))
 
 
 def steps(source: Source, norm: Norm, rule: Rule, loss: Loss, every_step: bool) -> Callable[..., Descent]:

@@ -16,7 +16,7 @@ from attacks.engine import BatchEngine, Fixed, Plan, Progress, Task, drive, one_
 from attacks.ledger import Keep
 from attacks.norms import Norm
 from attacks.planes import to_plane
-from attacks.sums import image_sum, spread
+from attacks.sums import choose, image_sum, spread
 from attacks.watch import Watch, fresh_watch, observe
 from bench.api import Gradient, Source
 
@@ -76,7 +76,7 @@ class Loop(NamedTuple):
             margin = losses.margin(self.source.logits(images), fixed.labels)
             state = self._judge(state._replace(watch=watch), images, margin, fixed.origin, epsilon)
             back = fixed.origin + self.settings.beta * (images - fixed.origin)
-            return step + 1, state._replace(images=tf.where(spread(margin < 0), back, images))
+            return step + 1, state._replace(images=choose(margin < 0, back, images))
 
         return tf.while_loop(lambda step, _: step < last, one, (first, state))[1]
 
@@ -93,7 +93,7 @@ class Loop(NamedTuple):
             return number + 1, (
                 tf.where(closer, distance, found[0]),
                 tf.where(closer, other.loss, found[1]),
-                tf.where(spread(closer), other.gradient, found[2]),
+                choose(closer, other.gradient, found[2]),
             )
 
         begin = (first[1], first[0].loss, first[0].gradient)
@@ -122,7 +122,7 @@ class Loop(NamedTuple):
         size = self.norm.size(images - origin)
         score = size if self.by_size else margin
         gained = (margin < 0) & (size <= epsilon) & (score < state.score)
-        best = Best(tf.where(spread(gained), images, state.best.images), tf.where(gained, margin, state.best.margin))
+        best = Best(choose(gained, images, state.best.images), tf.where(gained, margin, state.best.margin))
         return state._replace(best=best, score=tf.where(gained, score, state.score))
 
 

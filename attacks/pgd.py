@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -50,13 +50,16 @@ def rates(settings: Any, rule: str, epsilon: float) -> np.ndarray:
 
 def descend(
     task: Task, settings: Any, loss: Loss, rows: np.ndarray, targets: np.ndarray | None, restart: int,
-    seeds: np.ndarray, progress: Progress,
+    seeds: np.ndarray, progress: Progress, reach: float = 1.0,
 ) -> None:  # fmt: skip
-    """One restart on the examples `rows` (n, int) towards `targets` (n) or any class; seeds are n×2."""
+    """One restart on the examples `rows` (n, int) towards `targets` (n) or any class; seeds are n×2.
+
+    It starts from a random point at most `reach` × epsilon away from each image.
+    """
     source, norm = task.source, task.norm
     name = norm.rule if settings.rule == "auto" else settings.rule
     rule = descent.adam() if name == "adam" else descent.steepest(norm)
-    key = ("descent", type(settings), dataclasses.astuple(settings), norm.name, targets is None)
+    key = ("descent", targets is None, settings.loss, name, settings.candidates, norm.name)
     steps = descent.steps(source, norm, rule, loss, every_step=settings.candidates == "step")
     rate = rates(settings, name, float(task.epsilon))
 
@@ -67,7 +70,7 @@ def descend(
         return compiled(source, key, steps, state, fixed, task.epsilon, rate, first, last)
 
     fixed = task.fixed(rows, targets)
-    state = compiled(source, (*key, "start"), start, fixed.origin, seeds, task.epsilon)
+    state = compiled(source, (*key, "start"), start, fixed.origin, seeds, np.float32(reach) * task.epsilon)
     state, fixed, rows = drive(task, block, state, fixed, rows, Plan(settings.steps, restart, progress))
     if len(rows):
         judge = descent.finish(source)
@@ -80,6 +83,7 @@ class Pgd(BatchEngine):
     """Projected gradient descent on the margin, with restarts; keeps the best margin."""
 
     Settings = PgdSettings
+    reach: ClassVar[float] = 1.0  # how far from the image a restart may start, in units of epsilon
 
     def work(self, examples: int) -> int:
         return examples * self.settings.restarts * self.settings.steps
@@ -92,5 +96,5 @@ class Pgd(BatchEngine):
             rows = task.rows()
             if len(rows):
                 seeds = draws.fold(task.seeds[rows], restart)
-                descend(task, settings, loss, rows, None, restart, seeds, progress)
+                descend(task, settings, loss, rows, None, restart, seeds, progress, self.reach)
             progress.reach(1.0)

@@ -19,19 +19,19 @@ def to_plane(norm: Norm, images: tf.Tensor, value: tf.Tensor, normal: tf.Tensor)
     solution without ever passing it, piece by piece. An example that has arrived stays put, whatever the others do.
     """
     slope = -spread(tf.sign(value)) * tf.sign(normal)
-    room = tf.where(slope > 0, 1.0 - images, images)
+    room = tf.abs(tf.cast(slope > 0, tf.float32) - images)  # up to 1, or down to 0
     weight = tf.abs(normal)
     # Scaled to a largest weight of 1, so that products of small gradients do not vanish.
     scale = tf.maximum(tf.reduce_max(weight, axis=[1, 2, 3]), 1e-37)
     weight = weight / spread(scale)
     need = tf.abs(value) / scale
     speed = norm.profile(weight)
+    pull = weight * speed
 
     def climb(number: tf.Tensor, time: tf.Tensor, moving: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         way = spread(time) * speed
-        free = way < room
-        gained = image_sum(weight * tf.where(free, way, room))
-        rise = image_sum(tf.where(free, weight * speed, 0.0))
+        gained = image_sum(weight * tf.minimum(way, room))
+        rise = image_sum(pull * tf.cast(way < room, tf.float32))
         further = time + tf.math.divide_no_nan(tf.maximum(need - gained, 0.0), rise)
         still = moving & (further > time * (1.0 + 1e-6))
         return number + 1, tf.where(moving, further, time), still

@@ -1,21 +1,55 @@
-"""Cheap attacks that a sound gradient attack must beat: random noise, and a ball as large as the whole range."""
+"""Cheap attacks that a sound gradient attack must beat: random noise, and a ball as large as the whole range.
+
+Both ask whether the source's gradients lead anywhere, so they make sense on every source that has them, the defended
+model itself (`exact`) or not: what counts is success on the source, where the attack computed, and never the defended
+model. What the attack broke needs no probe: noise could not add to it, and it breaks at epsilon 1.0 as well, since that
+ball holds every other. So only the examples left standing are probed.
+"""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 
 import numpy as np
 import tensorflow as tf
 
-from attacks import draws, norms
+from attacks import draws, norms, suspicion
 from attacks.compiling import compiled
-from attacks.engine import forward
+from attacks.engine import BLOCK, forward
 from attacks.ledger import clean_margin
 from attacks.pgd import Pgd, PgdSettings
-from bench.api import Batch, Source
+from bench.api import Attacked, Batch, Source
+
+TRIES = 20
+STEPS = 50
+SHARE = 0.02
+"""What each probe may cost, of the attack's own work."""
 
 
-def noise(source: Source, batch: Batch, tries: int = 20) -> np.ndarray:
+def flags(source: Source, batch: Batch, attacked: Attacked, work: int) -> dict[str, int]:
+    """The doubts that the probes raise about an attack with gradients, as in `Attacked.flags`.
+
+    `work` is the attack's number of gradients an example. A probe takes at most about 2 % of it: noise by fewer draws
+    an example, epsilon 1.0 by fewer examples, which their own seeds choose, so that no batch or shard changes it.
+    """
+    standing = np.flatnonzero(~np.asarray(attacked.success, bool))
+    tries = int(np.clip(3 * SHARE * work, 1, TRIES))  # a forward pass is a third of a gradient
+    noisy = noise(source, some(batch, standing), tries)
+    # A source with gradients that lead somewhere is broken within one block of steps; only one that is not costs more.
+    chance = SHARE * work / BLOCK
+    lots = draws.fold(batch.seeds[standing], TRIES).view(np.uint32)[:, 0] / 2.0**32
+    surviving = survives_one(source, some(batch, standing[lots < chance]))
+    counts = {suspicion.NOISE_WINS: int(noisy.sum()), suspicion.SURVIVES_ONE: int(surviving.sum())}
+    return {name: count for name, count in counts.items() if count}
+
+
+def some(batch: Batch, rows: np.ndarray) -> Batch:
+    """The given examples (n, int) of a batch."""
+    return dataclasses.replace(batch, images=batch.images[rows], labels=batch.labels[rows], seeds=batch.seeds[rows])
+
+
+def noise(source: Source, batch: Batch, tries: int = TRIES) -> np.ndarray:
     """Which examples some random point on the surface of their ball deceives the source about: N, bool."""
     norm = norms.named(batch.norm)
 
@@ -24,7 +58,7 @@ def noise(source: Source, batch: Batch, tries: int = 20) -> np.ndarray:
         return norm.project(drawn, images, epsilon)
 
     broken = np.zeros(len(batch.labels), bool)
-    for number in range(tries):
+    for number in range(tries if len(broken) else 0):
         seeds = draws.fold(batch.seeds, number)
         epsilon = np.float32(batch.epsilon)
         noisy = compiled(source, ("noise", norm.name), perturbed, batch.images, seeds, epsilon).numpy()
@@ -32,7 +66,15 @@ def noise(source: Source, batch: Batch, tries: int = 20) -> np.ndarray:
     return broken
 
 
-def survives_one(source: Source, batch: Batch, steps: int = 50) -> np.ndarray:
+class _FromTheImage(Pgd):
+    """PGD from the image itself: a random start in so large a ball would be noise, broken without any gradient."""
+
+    reach = 0.0
+
+
+def survives_one(source: Source, batch: Batch, steps: int = STEPS) -> np.ndarray:
     """Which examples are still classified right at epsilon 1.0 in L-inf, where any image may be shown: N, bool."""
+    stopping = copy.copy(source)  # shares what is compiled
+    stopping.exact = True  # so that an example is left alone as soon as it is broken
     everything = dataclasses.replace(batch, norm="linf", epsilon=1.0)
-    return ~Pgd(PgdSettings(steps=steps, restarts=1)).run(source, everything, lambda _: None).success
+    return ~_FromTheImage(PgdSettings(steps=steps, restarts=1)).run(stopping, everything, lambda _: None).success

@@ -14,7 +14,7 @@ from attacks.descent import Best
 from attacks.engine import BatchEngine, Fixed, Plan, Progress, Task, drive, one_of, positive, settle
 from attacks.ledger import Keep
 from attacks.square_moves import MOVES, Moves
-from attacks.sums import spread
+from attacks.sums import choose
 from attacks.watch import Watch, fresh_watch
 from bench.api import Source
 
@@ -92,7 +92,7 @@ class Loop(NamedTuple):
                 low=tf.minimum(watch.low, margin),
                 high=tf.maximum(watch.high, margin),
             )
-            best = Best(tf.where(spread(gained), images, best.images), tf.where(gained, margin, best.margin))
+            best = Best(choose(gained, images, best.images), tf.where(gained, margin, best.margin))
             return step + 1, Search(best, watch, state.seeds)
 
         return tf.while_loop(lambda step, _: step < tf.shape(sides)[0], one, (tf.constant(0), state))[1]

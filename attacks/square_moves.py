@@ -33,10 +33,10 @@ def offsets(corner: tf.Tensor, length: int) -> tf.Tensor:
 
 
 def window(rows: tf.Tensor, columns: tf.Tensor, side: tf.Tensor) -> tf.Tensor:
-    """Whether each pixel is in the window, from offsets B×H and B×W: B×H×W×1."""
-    tall = (rows >= 0) & (rows < side)
-    wide = (columns >= 0) & (columns < side)
-    return (tall[:, :, None] & wide[:, None, :])[..., None]
+    """1 for each pixel in the window and 0 for the others, from offsets B×H and B×W: B×H×W×1."""
+    tall = tf.cast((rows >= 0) & (rows < side), tf.float32)
+    wide = tf.cast((columns >= 0) & (columns < side), tf.float32)
+    return (tall[:, :, None] * wide[:, None, :])[..., None]
 
 
 class Moves(abc.ABC):
@@ -93,7 +93,7 @@ class LinfMoves(Moves):
         columns = offsets(corners(drawn[:, 1], self.width, side), self.width)
         colour = epsilon * signs(drawn[:, None, None, 2:])
         inside = window(rows, columns, side)
-        return self.norm.project(tf.where(inside, origin + colour, images), origin, epsilon)
+        return self.norm.project(inside * (origin + colour) + (1.0 - inside) * images, origin, epsilon)
 
 
 def bump(side: int) -> np.ndarray:
@@ -152,14 +152,15 @@ class L2Moves(Moves):
             side,
         )
         delta = images - origin
-        inside = tf.where(into, delta, 0.0)
+        kept = (1.0 - tf.maximum(into, emptied)) * delta
+        inside = into * delta
         new = self._bumps(rows, columns, drawn[:, 4], side) * signs(drawn[:, None, None, 5:])
-        new = tf.where(into, new + inside / (self._lengths(inside) + TINY), 0.0)
+        new = into * (new + inside / (self._lengths(inside) + TINY))
         # The ball's unused mass is shared by the channels, and what the two windows had is moved.
         unused = tf.maximum(tf.square(epsilon) - image_sum(tf.square(delta)), 0.0) / self.channels
-        moved = image_sum(tf.square(tf.where(into | emptied, delta, 0.0)))
+        moved = image_sum(tf.square(delta - kept))
         new = new / (self._lengths(new) + TINY) * spread(tf.sqrt(unused + moved))
-        return self._rescaled(tf.where(into, new, tf.where(emptied, 0.0, delta)), origin, epsilon)
+        return self._rescaled(new + kept, origin, epsilon)
 
     def _lengths(self, delta: tf.Tensor) -> tf.Tensor:
         """The length of each channel: B×H×W×C to B×1×1×C."""

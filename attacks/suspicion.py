@@ -36,9 +36,10 @@ MEANINGS: dict[str, str] = {
     NO_DLR: "With fewer than 4 classes the DLR loss is undefined: the cross-entropy was used in its place.",
     SQUARE_WINS: "Square, which uses no gradient, broke examples that every gradient attack left standing: the "
     "gradients mislead.",
-    NOISE_WINS: "Random noise broke examples that every gradient attack left standing: the gradients mislead.",
-    SURVIVES_ONE: "Some examples survive at epsilon 1.0 in L-inf, where any image at all may be shown: the attack, not "
-    "the defence, is at its limit.",
+    NOISE_WINS: "A few draws of random noise broke examples on the source that this gradient attack left standing: the "
+    "gradients mislead.",
+    SURVIVES_ONE: "On the source, PGD left examples standing even at epsilon 1.0 in L-inf, where any image at all may be "
+    "shown: the gradients, not the epsilon, keep the attack from succeeding.",
 }
 
 FEW = 0.02
@@ -68,8 +69,8 @@ def of_logits(logits: np.ndarray) -> dict[str, np.ndarray]:
 def beats_gradients(blind: np.ndarray, gradients: Mapping[str, np.ndarray]) -> int:
     """How many examples an attack without gradients broke that no gradient attack did.
 
-    `blind` (N, bool) is where Square or noise succeeded; `gradients` has the same for every gradient attack, on the
-    same source, examples and ball. The count is that of SQUARE_WINS or NOISE_WINS.
+    `blind` (N, bool) is where Square succeeded; `gradients` has the same for every gradient attack, on the same source,
+    examples and ball. The count is that of SQUARE_WINS.
     """
     if not gradients:
         return 0

@@ -87,6 +87,7 @@ COMMANDS = (
     looking.show,
     looking.results,
     site.leaderboard,
+    site.serve,
     checking.verify,
     exchange.export,
     exchange.import_,

@@ -8,8 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def tensorflow() -> Any:
-    """TensorFlow, imported without its chatter about GPU libraries that a machine without a GPU does not have."""
+def tensorflow(training: bool = False) -> Any:
+    """TensorFlow, imported without its chatter about GPU libraries that a machine without a GPU does not have.
+
+    Its oneDNN kernels are made for batches: training is faster with them, and images that go through a network one by
+    one, as attacks and the referee put them, are slower (docs/performance.md). The choice is made at the first import.
+    """
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1" if training else "0")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with _stderr_closed():
         import tensorflow as tf
@@ -34,13 +39,13 @@ def _stderr_closed() -> Iterator[None]:
         os.close(nowhere)
 
 
-def configure(threads: int | None = None) -> None:
+def configure(threads: int | None = None, training: bool = False) -> None:
     """One thread an operation and `threads` operations at once (as many as there are cores); GPU memory grows as needed.
 
     Images go through a network one by one, side by side (`bench.api.each_image`): threads inside an operation would
     only get in their way, and would make rounding depend on the number of cores.
     """
-    tf = tensorflow()
+    tf = tensorflow(training)
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(threads or os.cpu_count() or 1)
     for gpu in tf.config.list_physical_devices("GPU"):

@@ -21,8 +21,11 @@ def home() -> Path:
 
 
 @contextlib.contextmanager
-def written_whole(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
-    """A file that appears under its name only when it is complete and on disk: never half-written."""
+def written_whole(path: Path, *, private: bool = False, durable: bool = True) -> Iterator[IO[bytes]]:
+    """A file that appears under its name only when it is complete and on disk: never half-written.
+
+    `durable=False` leaves it to the system when it reaches the disk: for many files that can be made again.
+    """
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +33,8 @@ def written_whole(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
             temporary = Path(stream.name)
             yield stream
             stream.flush()
-            os.fsync(stream.fileno())
+            if durable:
+                os.fsync(stream.fileno())
             if not private:
                 os.fchmod(stream.fileno(), 0o644)
         temporary.replace(path)

@@ -3,7 +3,8 @@
     python benchmarks/attacks.py --model at.keras --ball linf:8/255 --what step pgd aa parts
 
 Every contestant runs in a process of its own, with the threads its framework takes by default, one after the other
-in the same run. The time to compile, load and warm up is not in the figures. Needs the extra `benchmark`.
+in the same run. The time to compile, load and warm up is not in the figures. With `--keep FOLDER` a contestant's result
+is kept there, and a later run goes on from it. Needs the extra `benchmark`; `train_networks.py` makes the networks.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,10 +30,12 @@ CONTESTS: dict[str, tuple[str, ...]] = {
     "step": ("floor", "ours:step", "foolbox:step", "foolbox:step-compiled", "art:step"),
     "pgd": ("ours:pgd", "ours:mt", "foolbox:pgd", "art:pgd"),
     "aa": ("ours:aa", "pyautoattack:aa"),
+    "rules": ("ours:adam", *(f"ours:sign-{size}" for size in (0.1, 0.25, 0.5, 1.0))),
     "parts": tuple(f"{who}:{part}" for part in PARTS for who in ("ours", "pyautoattack")),
 }
 STEPS, RESTARTS = 20, 10  # of the contest of strength; 200 gradients an example for everybody
 SPEED_STEPS = 40
+RULE_STEPS, RULE_RESTARTS = 20, 2  # of the contest of step rules
 
 Attack = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """images (N×H×W×C) and labels (N) to adversarial images."""
@@ -57,6 +62,11 @@ def ours(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Atta
         short = autoattack.AutoAttackSettings(parts=parts, cascade=False, steps=2, queries=30, targets=1)
         full = autoattack.AutoAttackSettings(parts=parts)
         return run(autoattack.AutoAttack(full)), run(autoattack.AutoAttack(short))
+    rule, _, size = what.partition("-")
+    if rule in ("adam", "sign"):
+        first = {"step_size": float(size)} if size else {}
+        engine = pgd.Pgd(pgd.PgdSettings(steps=RULE_STEPS, restarts=RULE_RESTARTS, rule=rule, **first))
+        return run(engine), run(engine)
     engines = {
         "step": pgd.Pgd(pgd.PgdSettings(steps=SPEED_STEPS, restarts=1)),
         "pgd": pgd.Pgd(pgd.PgdSettings(steps=STEPS, restarts=RESTARTS)),
@@ -153,8 +163,10 @@ def pyautoattack(what: str, model: Any, norm: str, epsilon: float) -> tuple[Atta
     return attack, warm
 
 
-def contend(name: str, path: str, norm: str, epsilon: float, count: int, dataset: str) -> dict[str, Any]:
+def contend(name: str, ball: str, given: argparse.Namespace) -> dict[str, Any]:
     """One contestant, in this process: its seconds and which examples withstood it."""
+    norm, _, size = ball.partition(":")
+    epsilon = float(Fraction(size))
     who, _, what = name.partition(":")
     if who in ("ours", "floor"):
         from bench import devices
@@ -164,9 +176,9 @@ def contend(name: str, path: str, norm: str, epsilon: float, count: int, dataset
 
     from bench import data
 
-    model = keras.models.load_model(path, compile=False)
-    split = data.load(dataset).examples(count)
-    images, labels = split.unit(), split.labels
+    model = keras.models.load_model(given.model, compile=False)
+    split = data.load(given.data).examples(given.first + given.images)
+    images, labels = split.unit()[given.first :], split.labels[given.first :]
     builders: dict[str, Any] = {"ours": ours, "foolbox": foolbox, "art": art, "pyautoattack": pyautoattack}
     attack, warm = floor(model, norm, epsilon) if who == "floor" else builders[who](what, model, norm, epsilon)
     warm(images[:2], labels[:2])
@@ -193,18 +205,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a Keras classifier of images in [0,1] (.keras), giving logits")
     parser.add_argument("--ball", nargs="+", default=["linf:8/255"], help="norm:epsilon, e.g. linf:8/255 l2:0.5")
-    parser.add_argument("--what", nargs="+", default=list(CONTESTS), choices=list(CONTESTS))
+    parser.add_argument("--what", nargs="+", default=["step", "pgd", "aa", "parts"], choices=list(CONTESTS))
     parser.add_argument("--images", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0, help="the first of the test images to attack")
     parser.add_argument("--data", default="cifar10", help="cifar10, or an .npz of images and labels")
-    parser.add_argument("--only", nargs="+", help="only these attacks of a contest, e.g. apgd-ce fab-t")
+    parser.add_argument("--only", nargs="+", help="only these of a contest, e.g. apgd-ce ours:fab-t")
+    parser.add_argument("--repeats", type=int, default=1, help="run each contest so often, and give the median times")
+    parser.add_argument("--keep", type=Path, help="a folder for the results; what is there is not run again")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.one:
+        print(json.dumps(contend(given.one, given.ball[0], given)))
+        return
     for ball in given.ball:
-        norm, _, epsilon = ball.partition(":")
-        if given.one:
-            size = float(Fraction(epsilon))
-            print(json.dumps(contend(given.one, given.model, norm, size, given.images, given.data)))
-            continue
         for what in given.what:
             table(what, given, ball)
 
@@ -213,24 +226,40 @@ def table(what: str, given: argparse.Namespace, ball: str) -> None:
     """Runs one contest and prints it as Markdown."""
     print(f"\n{what}: {os.path.basename(given.model)}, {ball}, {given.images} images\n")
     print("| attack | seconds | CPU seconds | robust | only here robust |\n" + "| --- " * 5 + "|", flush=True)
+    names = [n for n in CONTESTS[what] if not given.only or {n, n.partition(":")[2]} & set(given.only)]
+    # Repeats go round all contestants, so that a disturbance does not hit one of them alone.
+    rounds = [[kept(name, ball, given, repeat) for name in names] for repeat in range(given.repeats)]
     reference: set[int] | None = None
-    for name in CONTESTS[what]:
-        if given.only and name.partition(":")[2] not in given.only:
+    for name, *results in zip(names, *rounds, strict=True):
+        if any("failed" in found for found in results):
+            print(f"| {name} | failed: {results[0]['failed']} | | | |", flush=True)
             continue
-        command = [sys.executable, __file__, "--model", given.model, "--ball", ball, "--one", name]
-        command += ["--images", str(given.images), "--data", given.data]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            print(f"| {name} | failed: {done.stderr.strip().splitlines()[-1]} | | | |", flush=True)
-            continue
-        found = json.loads(done.stdout.strip().splitlines()[-1])
-        robust = set(found["robust"])
-        if name.startswith("ours") and (what != "pgd" or reference is None):
+        robust = set(results[0]["robust"])
+        if name.startswith("ours") and (what not in ("pgd", "rules") or reference is None):
             reference = robust
         both = reference if reference is not None else robust
         only = f"{len(robust - both)} (ours only: {len(both - robust)})"
-        spent = f"{found['seconds']:.1f} | {found['cpu']:.1f}"
-        print(f"| {name} | {spent} | {len(robust)} of {found['clean']} | {only} |", flush=True)
+        seconds, cpu = (statistics.median(found[key] for found in results) for key in ("seconds", "cpu"))
+        print(f"| {name} | {seconds:.1f} | {cpu:.1f} | {len(robust)} of {results[0]['clean']} | {only} |", flush=True)
+
+
+def kept(name: str, ball: str, given: argparse.Namespace, repeat: int) -> dict[str, Any]:
+    """A contestant's result: the one that is kept, or that of a process of its own."""
+    label = f"{Path(given.model).stem} {ball} {name} {given.first}+{given.images} {repeat}"
+    path = given.keep / (label.replace("/", "_").replace(":", "-").replace(" ", ".") + ".json") if given.keep else None
+    if path and path.exists():
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+    command = [sys.executable, __file__, "--model", given.model, "--ball", ball, "--one", name, "--data", given.data]
+    command += ["--images", str(given.images), "--first", str(given.first)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        return {"failed": done.stderr.strip().splitlines()[-1]}
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(found))
+    return found
 
 
 if __name__ == "__main__":

@@ -2,41 +2,112 @@
 
 from __future__ import annotations
 
-import shutil
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
 from sqlalchemy.engine import Engine
 
-from bench.home import written_whole
-from bench.stats import wilson
-from bench.store import frames, queries
-from bench.store.queries import Board
+from bench.store import frames, outcomes, queries
+from bench.store.outcomes import Outcomes, RunRecord
+from bench.store.queries import Board, KeySearch
+from leaderboard import compare, defence, explorer, home, paper, words
+from leaderboard.compare import Contestant
+from leaderboard.explorer import Pictures
+from leaderboard.output import Folder
 
 HERE = Path(__file__).parent
-NORM_NAMES = {"linf": "L∞", "l2": "L2"}
+MOST_PICTURES = 1000
+
+Images = tuple[np.ndarray, Sequence[str]]
 
 
-def build(engine: Engine, folder: Path) -> Path:
-    """Writes the site to a folder; returns its first page."""
-    boards = queries.boards(engine)
-    for name, frame in (("boards", frames.boards_frame(boards)), ("cells", frames.cells_frame(boards))):
-        _write(folder / f"{name}.csv", frame.to_csv(index=False))
-        _write(folder / f"{name}.json", frame.to_json(orient="records", indent=1, force_ascii=False))
-    for path in (HERE / "static").iterdir():
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, folder / path.name)
-    page = (
-        _environment()
-        .get_template("index.html")
-        .render(
-            groups=_groups(boards),
-            boards=boards,
-            by_source={board.id: queries.best_by_source(engine, board) for board in boards},
+def build(
+    engine: Engine,
+    folder: Path,
+    pictures: Pictures | None = None,
+    most_pictures: int = MOST_PICTURES,
+) -> Path:
+    """Writes the site to a folder; returns its first page.
+
+    `pictures` gives the images of the examples, `most_pictures` limits the adversarial ones of a board.
+    """
+    site, boards = Folder(folder), queries.boards(engine)
+    site.frame("boards", frames.boards_frame(boards))
+    site.frame("cells", frames.cells_frame(boards))
+    for path in sorted((HERE / "static").iterdir()):
+        site.copy(path, f"static/{path.name}")
+    site.copy(HERE / "paper_results.csv", "paper_results.csv")
+    work = _Work(engine, site, _environment(), pictures, most_pictures, home.labels(boards))
+    searches = queries.key_searches(engine)
+    contestants = [
+        one
+        for page in defence.pages(boards)
+        for one in work.defence(page, [s for s in searches if defence.identity(s) == defence.identity(page.boards[0])])
+    ]
+    order = {board.id: place for place, board in enumerate(boards)}
+    contestants.sort(key=lambda one: order[one.board.id])
+    groups = compare.groups(contestants)
+    site.frame("data/comparison", compare.pairs_frame(groups))
+    work.page("compare.html", "compare.html", groups=groups, paper_rows=[(n, paper.table3(n)) for n in paper.EPSILONS])
+    work.page("about.html", "about.html", doubts=home.all_doubts(boards))
+    first = work.page("index.html", "home.html", **home.context(contestants))
+    site.finish()
+    return first
+
+
+class _Work:
+    """A site being built, one defence after the other: only one board's answers are in memory at a time."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        site: Folder,
+        environment: jinja2.Environment,
+        pictures: Pictures | None,
+        most_pictures: int,
+        labels: dict[int, str],
+    ) -> None:
+        self._engine, self._site, self._environment = engine, site, environment
+        self._pictures, self._most_pictures, self._labels = pictures, most_pictures, labels
+        self._clean: dict[str, Images | None] = {}
+
+    def page(self, name: str, template: str, **context: Any) -> Path:
+        """Renders a page; `root` leads from it to the site's folder."""
+        text = self._environment.get_template(template).render(root="../" * name.count("/"), **context)
+        return self._site.text(name, text)
+
+    def defence(self, page: defence.Page, searches: Sequence[KeySearch]) -> list[Contestant]:
+        """A defence's page and its boards' explorers; returns what the home page and the comparison need of them."""
+        sections, contestants = [], []
+        for board in page.boards:
+            everything = outcomes.outcomes(self._engine, board)
+            runs = outcomes.runs(self._engine, board.id)
+            examples = outcomes.examples_sha256(self._engine, board.id)
+            label = self._labels[board.id]
+            self._explorer(board, everything, runs, examples)
+            self.page(f"examples/board-{board.id}.html", "explorer.html", board=board, page=page, label=label)
+            contestants.append(home.contestant(board, page, label, examples, everything))
+            sections.append(defence.section(self._site, page, board, everything, runs))
+        context = defence.context(self._site, page, sections, searches)
+        self.page(f"defences/{page.slug}.html", "defence.html", label=self._labels[page.boards[0].id], **context)
+        return contestants
+
+    def _explorer(self, board: Board, everything: Outcomes, runs: Sequence[RunRecord], examples: str) -> None:
+        dataset = str(runs[0].spec.get("dataset", board.dataset)) if runs else board.dataset
+        sheets = f"images-{examples[:12]}"
+        if examples not in self._clean:  # boards on the same examples share their images
+            found = self._pictures.clean(dataset, examples, board.n_examples) if self._pictures else None
+            self._clean[examples] = found
+            if found is not None:
+                explorer.clean_sheets(self._site, f"examples/{sheets}", found[0])
+        files = outcomes.image_files(self._engine, board.id)
+        explorer.write(
+            self._site, board, everything, files, self._clean[examples], self._pictures, self._most_pictures, sheets
         )
-    )
-    return _write(folder / "index.html", page)
 
 
 def _environment() -> jinja2.Environment:
@@ -47,51 +118,16 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"share": share, "interval": interval, "epsilon": epsilon, "settings": settings}
-    environment.globals |= {"norm_names": NORM_NAMES, "matrix": matrix}
+    environment.filters |= {
+        "share": words.share,
+        "interval": words.interval,
+        "epsilon": words.epsilon,
+        "settings": words.settings,
+        "norm": words.norm,
+        "strategy": words.strategy,
+        "thousands": words.thousands,
+        "plural": words.plural,
+        "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
+    }
+    environment.globals |= {"words": words, "citation": paper.CITATION}
     return environment
-
-
-def _groups(boards: list[Board]) -> list[tuple[str, float, list[Board]]]:
-    """Boards that may be compared with each other: of one norm and epsilon, ranked."""
-    groups: dict[tuple[str, float], list[Board]] = {}
-    for board in boards:
-        groups.setdefault((board.norm, board.epsilon), []).append(board)
-    return [(norm, size, members) for (norm, size), members in groups.items()]
-
-
-def matrix(board: Board, inside: bool) -> dict[str, Any]:
-    """A board's cells as attacks × sources; two settings of one attack are two rows."""
-    cells = [cell for cell in board.cells if cell.inside_threat_model == inside]
-    attacks = list(dict.fromkeys((cell.attack_id, cell.attack) for cell in cells))
-    sources = list(dict.fromkeys((cell.source_id, cell.source) for cell in cells))
-    by_key = {(cell.attack_id, cell.source_id): cell for cell in cells}
-    rows = [(name, [by_key.get((identity, s)) for s, _ in sources]) for identity, name in attacks]
-    return {"sources": [name for _, name in sources], "rows": rows, "cells": cells}
-
-
-def share(count: int | None, total: int) -> str:
-    return "–" if count is None or not total else f"{100 * count / total:.2f}"
-
-
-def interval(count: int | None, total: int) -> str:
-    if count is None or not total:
-        return ""
-    low, high = wilson(count, total)
-    return f"{100 * low:.1f} to {100 * high:.1f}"
-
-
-def epsilon(value: float) -> str:
-    """8/255 where it is a whole number of grey levels, else the number."""
-    levels = value * 255
-    return f"{round(levels)}/255" if levels >= 1 and abs(levels - round(levels)) < 1e-9 else f"{value:g}"
-
-
-def settings(values: dict[str, Any]) -> str:
-    return ", ".join(f"{key} = {value}" for key, value in values.items())
-
-
-def _write(path: Path, text: str) -> Path:
-    with written_whole(path) as stream:
-        stream.write(text.encode())
-    return path

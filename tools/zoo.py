@@ -41,6 +41,6 @@ def ship(name: str) -> None:
 
 
 if __name__ == "__main__":
-    devices.configure()
+    devices.configure(training=True)
     for requested in sys.argv[1:]:
         ship(requested)

@@ -175,7 +175,7 @@ def run(
             work.finish()
     finally:
         work.close()
-    page = _finish(database, work.summary.board_ids, out or images.folder_of(db).parent / "leaderboard")
+    page = _finish(database, work.summary.board_ids, db, out)
     summary = work.summary
     click.echo(
         f"cells: {summary.done} done ({summary.resumed} resumed), {summary.kept} there already, {len(summary.failed)} failed"
@@ -208,12 +208,12 @@ def _pairs(
     return plan.pairs(attacks, name, defence, choice)
 
 
-def _finish(database: Any, board_ids: list[int], out: Path) -> Path:
+def _finish(database: Any, board_ids: list[int], db: str, out: Path | None) -> Path:
     from rich.console import Console
 
+    from bench.commands.site import built
     from bench.report import print_boards
     from bench.store import queries
-    from leaderboard.build import build
 
     print_boards([board for board in queries.boards(database) if board.id in board_ids], Console(soft_wrap=False))
-    return build(database, out)
+    return built(database, db, out)

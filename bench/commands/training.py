@@ -45,7 +45,7 @@ def train(
 
     key, reporter = keys.load(key_file), Reporter()
     resolved = spec.resolve(preset, dataset=dataset)
-    devices.configure()
+    devices.configure(training=True)
     images = data.load(resolved.dataset)
     for request in chosen_defences(defences):
         name, settings = registry.parse(request)

@@ -64,7 +64,16 @@ class Attacker:
             raise BenchError(
                 f"{task.engine} needs gradients, and {task.source} gives none: only black-box engines run on it"
             )
-        return engine.run(source, task.batch, report)
+        return self._probed(engine, source, task.batch, engine.run(source, task.batch, report))
+
+    def _probed(self, engine: Engine, source: Source, batch: Batch, attacked: Attacked) -> Attacked:
+        """Adds the doubts that cheap probes of the source raise about an attack with gradients (`attacks.probes`)."""
+        if not engine.needs_gradient or len(attacked.success) != len(batch.labels):  # the referee refuses the latter
+            return attacked
+        from attacks import probes
+
+        flags = probes.flags(source, batch, attacked, engine.work(1))
+        return dataclasses.replace(attacked, flags={**attacked.flags, **flags})
 
     def source(self, setup: Setup, strategy: str, name: str) -> Source:
         """A strategy's source against a defended model, built (and trained) on first use."""

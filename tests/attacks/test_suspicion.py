@@ -103,10 +103,64 @@ def test_square_beats_gradients_that_are_hidden(network):
     assert suspicion.beats_gradients(blind, {"pgd": gradient}) > 0
 
 
-def test_noise_and_epsilon_one_on_an_honest_network(network, source):
-    batch = a_batch(network, epsilon=0.01)
-    assert suspicion.beats_gradients(probes.noise(source, batch), {"pgd": PGD.run(source, batch, ignore).success}) == 0
-    assert not probes.survives_one(source, batch).any()
+def probed(source, batch, engine=PGD, work=1000) -> dict[str, int]:
+    """The flags that the probes raise about an attack of so many gradients an example."""
+    return probes.flags(source, batch, engine.run(source, batch, ignore), work)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize(("norm", "epsilon"), [("linf", 0.01), ("l2", 0.05)])
+def test_probes_of_an_honest_network_raise_none(network, sources, exact, norm, epsilon):
+    batch = a_batch(network, norm=norm, epsilon=epsilon)
+    assert not PGD.run(sources[exact], batch, ignore).success.all(), "some examples must be left to probe"
+    assert probed(sources[exact], batch) == {}
+
+
+def test_noise_that_beats_the_gradients_is_a_doubt(network):
+    def misleading(images: tf.Tensor) -> tf.Tensor:
+        # The right logits, with the gradient turned round.
+        logits = network(images)
+        return 2 * tf.stop_gradient(logits) - logits
+
+    batch = a_batch(network, count=40, epsilon=0.15)
+    found = probed(ModelSource("misleading", misleading), batch)
+    assert suspicion.NOISE_WINS in suspicion.doubts(found, len(batch.labels))
+
+
+def test_probes_do_not_depend_on_batches_and_shards(network):
+    def quantised(images: tf.Tensor) -> tf.Tensor:
+        return network(tf.round(images * 4) / 4)
+
+    source, batch = ModelSource("quantised", quantised), a_batch(network, count=30, epsilon=0.1)
+    whole = probed(source, batch, work=200)
+    halves = [probed(source, probes.some(batch, rows), work=200) for rows in (np.arange(11), np.arange(11, 30))]
+    assert 0 < whole[suspicion.SURVIVES_ONE] < 30, "a small attack has only some of its examples probed"
+    assert whole == {name: sum(half.get(name, 0) for half in halves) for name in whole}
+
+
+def test_probes_cost_a_few_percent_of_the_attack(network, source):
+    class Counting(ModelSource):
+        forwards = gradients = 0
+
+        def logits(self, images):
+            tf.py_function(self.count, [tf.shape(images)[0], 0], [])
+            return super().logits(images)
+
+        def gradient(self, loss, images, *labels):
+            tf.py_function(self.count, [0, tf.shape(images)[0]], [])
+            return super().gradient(loss, images, *labels)
+
+        def count(self, forwards, gradients):
+            Counting.forwards += int(forwards)
+            Counting.gradients += int(gradients)
+
+    engine = Pgd(PgdSettings(steps=50, restarts=4))
+    batch = a_batch(network, count=40, epsilon=0.002)
+    source = Counting("counting", network)
+    attacked = engine.run(source, batch, ignore)
+    spent = Counting.gradients + Counting.forwards / 3
+    assert probes.flags(source, batch, attacked, engine.work(1)) == {}
+    assert Counting.gradients + Counting.forwards / 3 - spent < 0.05 * spent
 
 
 def test_noise_breaks_what_stands_at_the_edge(network, source):

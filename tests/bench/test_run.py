@@ -205,6 +205,41 @@ def test_attacks_that_break_the_rules_fail_alone(evil: str, tmp_path: Path) -> N
     assert connection.execute("SELECT COUNT(*) FROM result").fetchone() == (8,)  # clean and pgd
 
 
+MASKED = '''
+import tensorflow as tf
+from attacks.sources import ModelSource
+from bench.api import Strategy
+
+class Masked(Strategy):
+    """The classifier behind a coarse rounding, which hides its gradients."""
+    def sources(self, defence):
+        return ["masked"]
+    def build(self, source, knowledge):
+        return ModelSource(source, lambda x: knowledge.classifier(tf.round(x * 8) / 8, training=False), exact=True)
+'''
+
+
+def test_a_source_that_hides_its_gradients_is_doubted_and_an_honest_one_is_not(tmp_path: Path) -> None:
+    info = tmp_path / "packages" / "masked_pack-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info.parent / "masked_module.py").write_text(MASKED)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: masked-pack\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[bench.attacks]\nmasked = masked_module:Masked\n")
+    attacks = [f"--attack=pgd[steps=500]@{source}" for source in ("masked", "self")]
+    done = bench("run", "--defence", "none", *attacks, "--preset", "smoke", "--examples", "3", "--norm", "linf",
+                 "--epsilon", "2/255", cwd=tmp_path, PYTHONPATH=str(info.parent))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    cells = json.loads(bench("results", "--format", "json", cwd=tmp_path).stdout)
+    doubts = {cell["source"]: cell["doubts"] for cell in cells}
+    assert {"zero-gradient", "survives-epsilon-one"} <= set(doubts["masked"])
+    assert "epsilon 1.0" in doubts["masked"]["survives-epsilon-one"]
+    assert doubts["self"] == {}
+    page = (tmp_path / "results" / "leaderboard" / "index.html").read_text()
+    assert "pgd@masked, survives-epsilon-one" in page
+    assert "even at epsilon 1.0" in page
+    assert "pgd@self, " not in page
+
+
 def test_tampering_is_found_and_named(reference: Path, tmp_path: Path) -> None:
     import shutil
 

@@ -1,0 +1,109 @@
+"""Defences side by side, and whether a difference means anything: an exact McNemar test on the same examples."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from bench.store.frames import percent
+from bench.store.queries import Board
+from leaderboard.tables import Entry
+
+
+@dataclasses.dataclass(frozen=True)
+class Contestant:
+    """A board in a comparison: its page, which examples (N, bool) are right under everything, its Best Adversaries."""
+
+    board: Board
+    page: str
+    label: str
+    examples: str
+    known: np.ndarray | None
+    strongest: tuple[str, int] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """Two defences on the same examples: how many only the one gets right, only the other, and the test's p."""
+
+    first: Contestant
+    second: Contestant
+    only_first: int
+    only_second: int
+    p: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Boards that may be compared: of one norm, epsilon and set of examples, the most robust first."""
+
+    norm: str
+    epsilon: float
+    n_examples: int
+    dataset: str
+    members: list[Contestant]
+    pairs: list[Pair]
+
+    @property
+    def engines(self) -> list[str]:
+        return list(dict.fromkeys(name for member in self.members for name in member.board.best_adversary))
+
+    def entry(self, member: Contestant, engine: str) -> Entry:
+        return Entry(member.board.best_adversary.get(engine), self.n_examples)
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """The exact two-sided p: how likely so uneven a split is if a coin decided each example that tells the two apart."""
+    total, few = only_first + only_second, min(only_first, only_second)
+    if total == 0:
+        return 1.0
+    factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, total + 1)))])
+    k = np.arange(few + 1)
+    chances = factorial[total] - factorial[k] - factorial[total - k] - total * np.log(2)
+    return min(1.0, 2 * float(np.exp(chances).sum()))
+
+
+def groups(contestants: Sequence[Contestant]) -> list[Group]:
+    """The boards that may be compared, and every pair of them; groups of one are left out."""
+    found: dict[tuple[str, float, str], list[Contestant]] = {}
+    for one in contestants:
+        if one.known is not None:
+            found.setdefault((one.board.norm, one.board.epsilon, one.examples), []).append(one)
+    return [
+        Group(norm, epsilon, members[0].board.n_examples, members[0].board.dataset, members, _pairs(members))
+        for (norm, epsilon, _), members in found.items()
+        if len(members) > 1
+    ]
+
+
+def _pairs(members: Sequence[Contestant]) -> list[Pair]:
+    pairs = []
+    for place, first in enumerate(members):
+        for second in members[place + 1 :]:
+            assert first.known is not None
+            assert second.known is not None
+            one, other = int((first.known & ~second.known).sum()), int((second.known & ~first.known).sum())
+            pairs.append(Pair(first, second, one, other, mcnemar(one, other)))
+    return pairs
+
+
+def pairs_frame(all_groups: Sequence[Group]) -> pd.DataFrame:
+    """Every pair as a row."""
+    return pd.DataFrame(
+        [
+            (
+                group.norm, group.epsilon, group.n_examples, pair.first.board.id, pair.first.label, pair.second.board.id,
+                pair.second.label, percent((pair.only_first - pair.only_second) / group.n_examples), pair.only_first,
+                pair.only_second, pair.p,
+            )
+            for group in all_groups
+            for pair in group.pairs
+        ],
+        columns=[
+            "norm", "epsilon", "examples", "board_a", "a", "board_b", "b", "difference", "only_a_right", "only_b_right",
+            "p",
+        ],
+    )  # fmt: skip

@@ -1,0 +1,165 @@
+"""What a defence's page shows: its boards with their tables and figures, and how they were made."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from bench.store.outcomes import Outcomes, RunRecord
+from bench.store.queries import Board, KeySearch
+from leaderboard import evidence, figures, paper, tables, words
+from leaderboard.figures import Figure
+from leaderboard.output import Folder
+from leaderboard.tables import Table
+
+
+@dataclasses.dataclass(frozen=True)
+class Page:
+    """A defence (with its settings, weights and key) and all its boards."""
+
+    slug: str
+    boards: list[Board]
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A board on the page."""
+
+    board: Board
+    matrix: Table | None
+    published: Table | None  # the paper's numbers for the same
+    members: list[tuple[str, Table]]  # a family of sources, one by one
+    outside: Table | None
+    strategies: Table | None
+    strongest: tuple[str, int] | None
+    surrogates: Figure | None
+    breakers: list[tuple[str, evidence.Breaker]]
+    cover: list[tuple[str, evidence.Step]]
+    doubts: list[tuple[str, str, str]]
+    failures: list[tuple[str, str]]
+    engines: dict[str, str]
+    sources: dict[str, str]
+    attack_settings: list[tuple[str, str]]
+    runs: list[RunRecord]
+    data: str
+
+
+def identity(of: Board | KeySearch) -> tuple[Any, ...]:
+    """What makes two boards, or a board and a key search, those of one defence."""
+    return (of.defence, json.dumps(of.defence_settings, sort_keys=True), of.key_id, of.weights_sha256)
+
+
+def pages(boards: Sequence[Board]) -> list[Page]:
+    """One page a defence, its main boards first: the paper's epsilon, then the most examples."""
+    found: dict[tuple[Any, ...], list[Board]] = {}
+    for board in boards:
+        found.setdefault(identity(board), []).append(board)
+    return [Page(words.slug(key[0], *key[1:]), sorted(own, key=_place)) for key, own in found.items()]
+
+
+def _place(board: Board) -> tuple[Any, ...]:
+    return (
+        board.norm != "linf",
+        board.norm,
+        board.epsilon != paper.EPSILONS.get(board.norm),
+        -board.n_examples,
+        board.epsilon,
+    )
+
+
+def section(site: Folder, page: Page, board: Board, outcomes: Outcomes, runs: list[RunRecord]) -> Section:
+    """A board's tables and figures; writes their data beside the page."""
+    data = f"data/{page.slug}/board-{board.id}"
+    matrix, strategies = tables.matrix(board, outcomes), tables.strategies(board, outcomes)
+    inside = [cell for cell in board.cells if cell.inside_threat_model]
+    members = [
+        (name, table)
+        for name in evidence.families(cell.source for cell in inside)
+        if (table := tables.matrix(board, outcomes, only=name))
+    ]
+    outside = tables.matrix(board, outcomes, inside=False)
+    curves = evidence.by_members(outcomes)
+    clean = board.clean.n_correct if board.clean else 0
+    surrogates = figures.surrogates(board.norm, curves, board.n_examples, clean)
+    for name, table in (
+        ("matrix", matrix),
+        ("strategies", strategies),
+        ("outside", outside),
+        *((f"members-{words.slug(family)}", table) for family, table in members),
+    ):
+        if table is not None:
+            site.frame(f"{data}-{name}", table.frame("attack"))
+    if surrogates is not None:
+        site.text(f"{data}-surrogates.csv", surrogates.data.to_csv(index=False))
+    breakers, cover = evidence.breakers(outcomes), evidence.cover(outcomes)
+    site.frame(f"{data}-breakers", tables.breakers_frame(outcomes))
+    site.frame(f"{data}-cover", tables.cover_frame(outcomes))
+    name_of = evidence.names(outcomes)
+    attacks = words.distinct({cell.attack_id: cell.attack for cell in board.cells})
+    return Section(
+        board=board,
+        matrix=matrix,
+        published=tables.published(board),
+        members=members,
+        outside=outside,
+        strategies=strategies if strategies and len(strategies.columns) > 1 else None,
+        strongest=evidence.strongest_strategy(outcomes),
+        surrogates=surrogates,
+        breakers=[(name_of[b.column], b) for b in breakers],
+        cover=[(name_of[s.column], s) for s in cover],
+        doubts=[(f"{c.attack}@{c.source}", name, meaning) for c in board.cells for name, meaning in c.doubts.items()],
+        failures=[(f"{c.attack}@{c.source}", c.error or "") for c in board.cells if c.status == "failed"],
+        engines={c.attack: words.ENGINES[c.attack] for c in board.cells if c.attack in words.ENGINES},
+        sources=_source_meanings(board),
+        attack_settings=[
+            (attacks[i], words.settings(next(c.attack_settings for c in board.cells if c.attack_id == i)))
+            for i in sorted(attacks, key=lambda i: attacks[i])
+        ],
+        runs=runs,
+        data=f"../{data}",
+    )
+
+
+def context(site: Folder, page: Page, sections: Sequence[Section], searches: Sequence[KeySearch]) -> dict[str, Any]:
+    """What the page's template is given; the first board of each norm is its main one."""
+    main = {section.board.norm: section for section in reversed(sections)}
+    epsilon_figures = [
+        figure
+        for norm in dict.fromkeys(section.board.norm for section in sections)
+        if (figure := figures.against_epsilon(norm, _epsilons(page.boards, norm)))
+    ]
+    for figure in epsilon_figures:
+        site.text(f"data/{page.slug}/{figure.name}.csv", figure.data.to_csv(index=False))
+    keys = [found for search in searches if (found := figures.key_search_section(search))]
+    for one in keys:
+        site.text(f"data/{page.slug}/{one.figure.name}.csv", one.figure.data.to_csv(index=False))
+    return {
+        "page": page,
+        "defence": page.boards[0],
+        "main": [section for section in sections if main[section.board.norm] is section],
+        "others": [section for section in sections if main[section.board.norm] is not section],
+        "epsilon_figures": epsilon_figures,
+        "key_searches": keys,
+        "runs": {run.id: run for section in sections for run in section.runs},
+    }
+
+
+def _epsilons(boards: Sequence[Board], norm: str) -> list[tuple[float, int, int, int]]:
+    """(epsilon, Best Known, clean, examples): of each epsilon the board with the most examples."""
+    largest: dict[float, Board] = {}
+    for board in boards:
+        known = board.norm == norm and board.best_known is not None and board.clean is not None
+        if known and (board.epsilon not in largest or board.n_examples > largest[board.epsilon].n_examples):
+            largest[board.epsilon] = board
+    return [
+        (epsilon, board.best_known, board.clean.n_correct, board.n_examples)
+        for epsilon, board in largest.items()
+        if board.best_known is not None and board.clean is not None
+    ]
+
+
+def _source_meanings(board: Board) -> dict[str, str]:
+    kinds = dict.fromkeys((words.family(cell.source) or (cell.source, 0))[0] for cell in board.cells)
+    return {kind: words.SOURCES[kind] for kind in kinds if kind in words.SOURCES}

@@ -1,0 +1,145 @@
+"""The numbers behind a board's pages, computed from every answer: unions of attacks, who breaks what, smallest sets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from bench.store.outcomes import Outcomes
+from leaderboard import words
+
+
+@dataclasses.dataclass(frozen=True)
+class Breaker:
+    """What one attack from one source breaks, of the examples that are right without a perturbation."""
+
+    column: int
+    breaks: int
+    alone: int  # that no other counted cell breaks
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One more attack of the greedy cover: how many examples it adds, and how many are left right after it."""
+
+    column: int
+    adds: int
+    left: int
+
+
+def names(outcomes: Outcomes) -> list[str]:
+    """What each cell is called: attack@source; another setting of the same attack has a number."""
+    attacks = words.distinct({cell.attack_id: cell.attack for cell in outcomes.cells})
+    sources = words.distinct({cell.source_id: cell.source for cell in outcomes.cells})
+    return [f"{attacks[cell.attack_id]}@{sources[cell.source_id]}" for cell in outcomes.cells]
+
+
+def withstood(outcomes: Outcomes, columns: Sequence[int]) -> np.ndarray:
+    """Which examples (N, bool) are right under all of these cells; not limited to those right without a perturbation."""
+    return np.asarray(outcomes.correct[:, list(columns)].all(axis=1))
+
+
+def best_known(outcomes: Outcomes, columns: Sequence[int] | None = None) -> np.ndarray | None:
+    """Which examples (N, bool) are right without a perturbation and under these cells (all that count, if not given)."""
+    chosen = outcomes.counted if columns is None else columns
+    if outcomes.clean is None or not chosen:
+        return None
+    return outcomes.clean & withstood(outcomes, chosen)
+
+
+def known_count(outcomes: Outcomes, columns: Sequence[int]) -> int | None:
+    mask = best_known(outcomes, columns)
+    return None if mask is None else int(mask.sum())
+
+
+def by_strategy(outcomes: Outcomes) -> dict[str, list[int]]:
+    """The counted columns of every strategy."""
+    chosen: dict[str, list[int]] = {}
+    for column in outcomes.counted:
+        chosen.setdefault(outcomes.cells[column].strategy, []).append(column)
+    return chosen
+
+
+def strongest_strategy(outcomes: Outcomes) -> tuple[str, int] | None:
+    """The strategy that leaves the fewest examples right by itself, and how many it leaves."""
+    left = {name: known_count(outcomes, columns) for name, columns in by_strategy(outcomes).items()}
+    known = {name: count for name, count in left.items() if count is not None}
+    return min(known.items(), key=lambda item: (item[1], item[0])) if known else None
+
+
+def families(sources: Iterable[str]) -> dict[str, list[str]]:
+    """Sources that come in numbers, such as surrogate:1 to surrogate:10, in their order; only where there are several."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for source in dict.fromkeys(sources):
+        if parsed := words.family(source):
+            found.setdefault(parsed[0], []).append((parsed[1], source))
+    known = sorted(found, key=lambda name: words.SOURCE_ORDER.index(name) if name in words.SOURCE_ORDER else 99)
+    return {name: [source for _, source in sorted(found[name])] for name in known if len(found[name]) > 1}
+
+
+def by_members(outcomes: Outcomes) -> dict[str, list[int]]:
+    """Best Known against the first 1, 2, … k members of every family of sources (the paper's Figure 3)."""
+    cells, counted = outcomes.cells, outcomes.counted
+    curves = {}
+    for name, members in families(cells[c].source for c in counted).items():
+        counts, columns = [], list[int]()
+        for member in members:
+            columns += [c for c in counted if cells[c].source == member]
+            count = known_count(outcomes, columns)
+            if count is not None:
+                counts.append(count)
+        if counts:
+            curves[name] = counts
+    return curves
+
+
+def breakers(outcomes: Outcomes) -> list[Breaker]:
+    """What each counted cell breaks, and what it alone breaks, the strongest first."""
+    if outcomes.clean is None:
+        return []
+    broken = ~outcomes.correct & outcomes.clean[:, None]
+    counted = outcomes.counted
+    times = broken[:, counted].sum(axis=1)
+    found = [Breaker(c, int(broken[:, c].sum()), int((broken[:, c] & (times == 1)).sum())) for c in counted]
+    return sorted(found, key=lambda breaker: (-breaker.breaks, breaker.column))
+
+
+def cover(outcomes: Outcomes) -> list[Step]:
+    """A small set of cells that gives Best Known: always the one next that breaks most of what is left (greedy)."""
+    if outcomes.clean is None:
+        return []
+    columns = outcomes.counted
+    broken = ~outcomes.correct[:, columns] & outcomes.clean[:, None]
+    standing = outcomes.clean.copy()
+    steps: list[Step] = []
+    while columns:
+        gains = broken[standing].sum(axis=0)
+        best = int(gains.argmax())
+        if gains[best] == 0:
+            break
+        standing &= ~broken[:, best]
+        steps.append(Step(columns[best], int(gains[best]), int(standing.sum())))
+    return steps
+
+
+def cheapest_first(outcomes: Outcomes) -> list[int]:
+    """The counted columns by what they cost an example, in gradients and queries: the order of 'broken first by'."""
+    cells = outcomes.cells
+
+    def cost(column: int) -> tuple[float, str, str]:
+        cell = cells[column]
+        return ((cell.gradients + cell.queries) / max(1, cell.n_done), cell.attack, cell.source)
+
+    return sorted(outcomes.counted, key=cost)
+
+
+def told_by(outcomes: Outcomes) -> np.ndarray:
+    """For every example (N, int) the cell that tells of it: the cheapest that breaks it, else the closest to; -1 if none."""
+    order = cheapest_first(outcomes)
+    if not order:
+        return np.full(len(outcomes.labels), -1)
+    wrong = ~outcomes.correct[:, order]
+    first, closest = wrong.argmax(axis=1), outcomes.margin[:, order].argmin(axis=1)
+    return np.array(order)[np.where(wrong.any(axis=1), first, closest)]

@@ -1,0 +1,129 @@
+"""The figures of the pages. Each takes plain data and gives a figure with its caption and its data as CSV."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from bench.store.frames import percent
+from bench.store.queries import KeySearch
+from leaderboard import svg, words
+from leaderboard.svg import Axis, Point, Series
+
+BEST_KEYS = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A chart, what it shows, and its data."""
+
+    name: str
+    title: str
+    caption: str
+    chart: Markup
+    data: pd.DataFrame
+
+
+@dataclasses.dataclass(frozen=True)
+class KeySearchSection:
+    """Figure 2 and Table 4: the histogram of all guesses, and the best of them: (where from, share right, images)."""
+
+    search: KeySearch
+    figure: Figure
+    best: Sequence[tuple[str, float, int]]
+
+
+def surrogates(norm: str, curves: Mapping[str, Sequence[int]], n_examples: int, clean: int) -> Figure | None:
+    """Best Known against the number of surrogates used together (the paper's Figure 3)."""
+    if not curves:
+        return None
+    most = max(len(counts) for counts in curves.values())
+    axis = Axis("surrogates used together", 1, max(most, 2), [(k, str(k)) for k in range(1, max(most, 2) + 1)])
+    title = f"Best Known against the number of surrogates, {words.norm(norm)}"
+    lines = [
+        Series(name, [_point(k, count, n_examples) for k, count in enumerate(counts, 1)])
+        for name, counts in curves.items()
+    ]
+    data = pd.DataFrame(
+        [
+            (norm, name, k, count, n_examples, percent(count / n_examples))
+            for name, counts in curves.items()
+            for k, count in enumerate(counts, 1)
+        ],
+        columns=["norm", "sources", "number", "correct", "examples", "best_known"],
+    )
+    chart = svg.lines(lines, axis, title=title, references=[("clean", 100 * clean / n_examples)])
+    caption = (
+        "Examples that stay right under every attack from the first k surrogates of a kind. Whiskers: 95 % interval."
+    )
+    return Figure(f"surrogates-{norm}", title, caption, chart, data)
+
+
+def against_epsilon(norm: str, points: Sequence[tuple[float, int, int, int]]) -> Figure | None:
+    """Accuracy against the size of the ball, from (epsilon, Best Known, clean, examples) of each board."""
+    if len({epsilon for epsilon, *_ in points}) < 2:
+        return None
+    ordered = sorted(points)
+    axis = Axis(
+        "size of the perturbation, ε", 0, ordered[-1][0],
+        [(0.0, "0")] + [(e, words.epsilon(e)) for e in _apart([e for e, *_ in ordered])],
+    )  # fmt: skip
+    title = f"Accuracy against ε, {words.norm(norm)}"
+    _, _, clean, total = ordered[0]
+    known = Series("Best Known", [_point(0, clean, total), *(_point(e, k, n) for e, k, _, n in ordered)])
+    data = pd.DataFrame(
+        [(norm, 0.0, clean, total, percent(clean / total))]
+        + [(norm, e, k, n, percent(k / n)) for e, k, _, n in ordered],
+        columns=["norm", "epsilon", "correct", "examples", "best_known"],
+    )
+    caption = (
+        "Best Known of this defence on each of its boards; at 0 stands its clean accuracy. "
+        "Every board counts the attacks that were run on it, which need not be the same."
+    )
+    return Figure(f"epsilon-{norm}", title, caption, svg.lines([known], axis, title=title), data)
+
+
+def key_search_section(search: KeySearch | None) -> KeySearchSection | None:
+    """How guessed keys fare against the right one (the paper's Figure 2 and Table 4); None without a guess.
+
+    A guess is told by where it came from, never by its value: a page must not give away a key.
+    """
+    if search is None or not search.guesses:
+        return None
+    accuracies = np.array([100 * guess.accuracy for guess in search.guesses])
+    defended = 100 * search.defended_accuracy
+    counts, edges = np.histogram(accuracies, bins=np.arange(0, 102, 2))
+    axis = Axis("accuracy with a guessed key, %", 0, 102, [(v, str(v)) for v in (0, 25, 50, 75, 100)])
+    title = "Accuracy of the defended classifier under guessed keys"
+    chart = svg.histogram(edges.tolist(), counts.tolist(), axis, title=title, marker=("right key", defended))
+    data = pd.DataFrame({"from": edges[:-1], "to": edges[1:], "keys": counts})
+    best = [
+        ("as good as the key" if search.reached(guess) else guess.origin, guess.accuracy, guess.images)
+        for guess in search.guesses[:BEST_KEYS]
+    ]
+    caption = (
+        f"{words.plural(len(search.guesses), 'guessed key')} on up to "
+        f"{words.plural(search.n_images, f'{search.split} image')}: "
+        f"{accuracies.mean():.1f} % right on average, {100 * best[0][1]:.1f} % with the best; the right key gives "
+        f"{defended:.1f} %. Hopeless keys are dropped early, so their share is over a few images."
+    )
+    return KeySearchSection(search, Figure(f"key-search-{search.id}", title, caption, chart, data), best)
+
+
+def _point(x: float, count: int, total: int) -> Point:
+    low, high = words.bounds(count, total)
+    return Point(x, 100 * count / total, low, high)
+
+
+def _apart(values: Sequence[float]) -> list[float]:
+    """The values whose labels have room beside each other, the largest always among them."""
+    least = (max(values) or 1.0) / 7
+    chosen: list[float] = []
+    for value in sorted(set(values), reverse=True):
+        if value >= least and (not chosen or chosen[-1] - value >= least):
+            chosen.append(value)
+    return chosen

@@ -1,0 +1,93 @@
+"""The paper's own figures, for comparison: `paper_results.csv`, as its tables have them."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+from pathlib import Path
+
+CITATION = "Rusu et al., Hindering Adversarial Attacks with Implicit Neural Representations, ICML 2022"
+EXAMPLES = 10_000
+"""The paper's numbers are over the CIFAR-10 test set."""
+
+EPSILONS = {"linf": 8 / 255, "l2": 0.5}
+_FILE = Path(__file__).parent / "paper_results.csv"
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """One number of the paper's tables, in percent; None where the paper has a dash."""
+
+    where: str
+    defence: str
+    norm: str
+    attack: str
+    source: str
+    accuracy: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A defence in the paper's Table 3: the strongest attack strategy it reports for it."""
+
+    defence: str
+    norm: str
+    clean: float
+    best_known: float
+    strategy: str
+    engines: dict[str, float | None]
+
+
+@functools.cache
+def figures() -> tuple[Figure, ...]:
+    """Every number of the paper's tables and sensitivity analyses."""
+    with _FILE.open(newline="") as stream:
+        return tuple(
+            Figure(where, defence, norm, attack, source, float(accuracy) if accuracy else None)
+            for where, defence, norm, attack, source, accuracy in list(csv.reader(stream))[1:]
+        )
+
+
+def table3(norm: str) -> list[Row]:
+    """The paper's Table 3 in a norm, the most robust first."""
+    own = [figure for figure in figures() if figure.where == "table3"]
+    clean = {f.defence: f.accuracy for f in own if f.attack == "clean"}
+    rows = []
+    for known in own:
+        if known.norm != norm or known.attack != "best_known" or known.accuracy is None:
+            continue
+        engines = {
+            f.attack: f.accuracy
+            for f in own
+            if f.norm == norm and f.defence == known.defence and f.attack not in ("best_known", "clean")
+        }
+        rows.append(Row(known.defence, norm, clean[known.defence] or 0.0, known.accuracy, known.source, engines))
+    return sorted(rows, key=lambda row: (-row.best_known, row.defence))
+
+
+def count(accuracy: float) -> int:
+    """A percentage of the paper as a count of its test images, for its interval."""
+    return round(accuracy / 100 * EXAMPLES)
+
+
+_MATRIX = {  # sources as in Tables 1, 2 and 7, and what the pages call them
+    "nominal": "nominal",
+    "at-linf": "at-linf",
+    "at-l2": "at-l2",
+    "surrogate:all": "surrogate:1–10",
+    "reconstruction:all": "reconstruction:1–10",
+    "pba": "bypass",
+    "all-transfer": "all but bypass",
+    "all": "all",
+}
+
+
+def matrix(defence: str, norm: str) -> dict[str, dict[str, float | None]]:
+    """The paper's engine × source table of a defence, by engine and then by source; empty if it has none."""
+    rows: dict[str, dict[str, float | None]] = {}
+    for f in figures():
+        if f.where in ("table1", "table2", "table7") and (f.defence, f.norm) == (defence, norm) and f.source in _MATRIX:
+            rows.setdefault(f.attack, {})[_MATRIX[f.source]] = f.accuracy
+    order = list(_MATRIX.values())
+    return {engine: dict(sorted(row.items(), key=lambda item: order.index(item[0]))) for engine, row in rows.items()}

@@ -1,0 +1,184 @@
+"""Small charts as inline SVG: no library to load, and they take their colours from the page's theme."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+WIDTH, HEIGHT = 440, 270
+LEFT, RIGHT, TOP, BOTTOM = 44, 14, 30, 44
+
+STANDALONE_STYLE = (
+    "text{font:12px system-ui,sans-serif;fill:#50565e}.grid{stroke:#e3e6ea}.axis{stroke:#9aa1a9}"
+    ".line{fill:none;stroke-width:2}.s0{--c:#0b5cad}.s1{--c:#b3470b}.s2{--c:#2f7d4f}.s3{--c:#7a3fa0}"
+    ".line,.whisker{stroke:var(--c)}.dot,.bar{fill:var(--c)}.band{fill:var(--c);opacity:.14}"
+    ".reference{stroke:#50565e;stroke-dasharray:5 4}.name{fill:var(--c);font-weight:600}"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """A value at x, in percent, with its interval where it has one."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """Points joined by a line."""
+
+    name: str
+    points: Sequence[Point]
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """What a horizontal axis shows: its label, its range, and its ticks with their texts."""
+
+    label: str
+    low: float
+    high: float
+    ticks: Sequence[tuple[float, str]]
+
+    def at(self, value: float) -> float:
+        span = (self.high - self.low) or 1.0
+        return LEFT + (value - self.low) / span * (WIDTH - LEFT - RIGHT)
+
+
+def lines(
+    series: Sequence[Series],
+    axis: Axis,
+    *,
+    title: str,
+    references: Sequence[tuple[str, float]] = (),
+    y_label: str = "accuracy %",
+) -> Markup:
+    """Accuracies (0 to 100) against x, one line a series, their names above, and dashed lines for references."""
+    parts = [_percent_grid(), _x_axis(axis), _y_label(y_label)]
+    for name, value in references:
+        parts.append(
+            Markup('<line class="reference" x1="{}" x2="{}" y1="{y:.1f}" y2="{y:.1f}"/>').format(
+                LEFT, WIDTH - RIGHT, y=_y(value)
+            )
+        )
+        parts.append(_text(LEFT + 6, _y(value) - 5, f"{name} {value:.1f}"))
+    for place, one in enumerate(series):
+        parts.append(_line(one, axis, f"s{place % 4}"))
+    parts.append(_names(series))
+    return _chart(parts, title)
+
+
+def histogram(
+    edges: Sequence[float], counts: Sequence[int], axis: Axis, *, title: str, marker: tuple[str, float] | None
+) -> Markup:
+    """Bars between edges, and one marked place."""
+    highest = max(counts, default=0) or 1
+    parts = [_x_axis(axis), _y_label("number of keys"), _text(LEFT - 6, TOP + 10, f"{highest:,}", "end")]
+    for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):
+        height = count / highest * (HEIGHT - TOP - BOTTOM)
+        if count:
+            parts.append(
+                Markup(
+                    '<rect class="bar s0" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}">'
+                    "<title>{} keys from {:.0f} to {:.0f} %</title></rect>"
+                ).format(
+                    axis.at(low) + 0.5, HEIGHT - BOTTOM - height, max(axis.at(high) - axis.at(low) - 1, 1), height,
+                    count, low, high,
+                )
+            )  # fmt: skip
+    if marker:
+        name, value = marker
+        x = axis.at(value)
+        parts.append(
+            Markup('<line class="reference" x1="{x:.1f}" x2="{x:.1f}" y1="{}" y2="{}"/>').format(
+                TOP, HEIGHT - BOTTOM, x=x
+            )
+        )
+        parts.append(_text(x - 6, TOP + 10, f"{name} {value:.1f}", "end"))
+    return _chart(parts, title)
+
+
+def standalone(chart: Markup) -> str:
+    """The chart as a file of its own, with the colours of the light theme."""
+    opening, rest = str(chart).split(">", 1)
+    return f'{opening} xmlns="http://www.w3.org/2000/svg"><style>{STANDALONE_STYLE}</style>{rest}'
+
+
+def _chart(parts: Sequence[Markup], title: str) -> Markup:
+    return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        WIDTH, HEIGHT, title, Markup("").join(parts)
+    )
+
+
+def _y(value: float) -> float:
+    return HEIGHT - BOTTOM - value / 100 * (HEIGHT - TOP - BOTTOM)
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> Markup:
+    return Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="{}" class="{}">{}</text>').format(x, y, anchor, kind, text)
+
+
+def _percent_grid() -> Markup:
+    rows = []
+    for value in (0, 25, 50, 75, 100):
+        rows.append(
+            Markup('<line class="{}" x1="{}" x2="{}" y1="{y:.1f}" y2="{y:.1f}"/>').format(
+                "grid" if value else "axis", LEFT, WIDTH - RIGHT, y=_y(value)
+            )
+        )
+        rows.append(_text(LEFT - 6, _y(value) + 4, str(value), "end"))
+    return Markup("").join(rows)
+
+
+def _x_axis(axis: Axis) -> Markup:
+    bottom = HEIGHT - BOTTOM
+    parts = [Markup('<line class="axis" x1="{}" x2="{}" y1="{b}" y2="{b}"/>').format(LEFT, WIDTH - RIGHT, b=bottom)]
+    for value, text in axis.ticks:
+        at_the_edge = axis.at(value) + 4 * len(text) > WIDTH
+        parts.append(
+            _text(WIDTH - 2 if at_the_edge else axis.at(value), bottom + 16, text, "end" if at_the_edge else "middle")
+        )
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, axis.label, "middle"))
+    return Markup("").join(parts)
+
+
+def _y_label(text: str) -> Markup:
+    return Markup('<text transform="translate(11 {:.0f}) rotate(-90)" text-anchor="middle">{}</text>').format(
+        (TOP + HEIGHT - BOTTOM) / 2, text
+    )
+
+
+def _line(series: Series, axis: Axis, kind: str) -> Markup:
+    places = [(axis.at(point.x), point) for point in series.points]
+    path = " ".join(f"{x:.1f},{_y(point.y):.1f}" for x, point in places)
+    parts = [Markup('<polyline class="line {}" points="{}"/>').format(kind, path)]
+    for x, point in places:
+        told = f"{series.name}: {point.y:.2f} %"
+        if point.low is not None and point.high is not None:
+            told += f" ({point.low:.1f} to {point.high:.1f})"
+            parts.append(
+                Markup('<line class="whisker {}" x1="{x:.1f}" x2="{x:.1f}" y1="{:.1f}" y2="{:.1f}"/>').format(
+                    kind, _y(point.low), _y(point.high), x=x
+                )
+            )
+        parts.append(
+            Markup('<circle class="dot {}" cx="{:.1f}" cy="{:.1f}" r="3.5"><title>{}</title></circle>').format(
+                kind, x, _y(point.y), told
+            )
+        )
+    return Markup("").join(parts)
+
+
+def _names(series: Sequence[Series]) -> Markup:
+    """The name of each line in its colour, side by side above the chart."""
+    parts, x = [], float(LEFT)
+    for place, one in enumerate(series):
+        parts.append(Markup('<circle class="dot s{}" cx="{:.1f}" cy="12" r="4"/>').format(place % 4, x + 4))
+        parts.append(_text(x + 13, 16, one.name, "start", f"name s{place % 4}"))
+        x += 13 + 7.5 * len(one.name) + 18
+    return Markup("").join(parts)

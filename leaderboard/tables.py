@@ -1,0 +1,185 @@
+"""The tables of the pages as plain rows: the ranking, the engine × source matrix, the strategies, who breaks what."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from bench.store.frames import percent
+from bench.store.outcomes import Outcomes
+from bench.store.queries import Board, Cell
+from leaderboard import evidence, paper, words
+
+_ENGINES = ("aa", "mt", "pgd", "square")  # the paper's order
+_SOURCE_MODELS = ("transfer", "bpda")  # what the paper's Tables 1 and 2 call all source models
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One number of a table: examples left right of a total, and what must be said with it."""
+
+    count: int | None
+    total: int
+    unfinished: str = ""  # says how far a cell is that counts towards nothing
+    incomplete: str = ""  # says what is left out of a union
+    doubts: dict[str, str] = dataclasses.field(default_factory=dict)
+    cell: Cell | None = None
+
+    @property
+    def share(self) -> float | None:
+        return None if self.count is None or not self.total else self.count / self.total
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows by name, columns by name, with a last row and column over all of them."""
+
+    columns: list[str]
+    rows: list[tuple[str, list[Entry]]]
+    total_column: str | None = None
+    total_row: tuple[str, list[Entry]] | None = None
+
+    def frame(self, first: str) -> pd.DataFrame:
+        """The table as it stands, accuracies in percent."""
+        rows = [*self.rows, *([self.total_row] if self.total_row else [])]
+        names = [first, *self.columns, *([self.total_column] if self.total_column else [])]
+        return pd.DataFrame([[name, *(percent(e.share) for e in entries)] for name, entries in rows], columns=names)
+
+
+def ranked(names: Iterable[str], order: Sequence[str]) -> list[str]:
+    """Known names in their usual order, then the others by name."""
+    known = {name: place for place, name in enumerate(order)}
+
+    def place(name: str) -> tuple[Any, ...]:
+        parsed = words.family(name)
+        return (known.get(parsed[0] if parsed else name, len(known)), parsed or (name, 0))
+
+    return sorted(dict.fromkeys(names), key=place)
+
+
+def matrix(board: Board, outcomes: Outcomes, *, inside: bool = True, only: str | None = None) -> Table | None:
+    """Engines × sources as in the paper's Tables 1 and 7; families of sources are one column each.
+
+    With `only`, the members of that family by themselves, as in Tables 5 and 6.
+    """
+    cells = outcomes.cells
+    chosen = [i for i, c in enumerate(cells) if c.attack != "clean" and c.inside_threat_model == inside]
+    if only is not None:
+        chosen = [i for i in chosen if (words.family(cells[i].source) or ("", 0))[0] == only]
+    if not chosen:
+        return None
+    grouped = evidence.families(cells[i].source for i in chosen) if inside and only is None else {}
+    family_of = {member: name for name, members in grouped.items() for member in members}
+    names = words.distinct({cells[i].source_id: cells[i].source for i in chosen})
+
+    def column_of(column: int) -> str:
+        return family_of.get(cells[column].source) or names[cells[column].source_id]
+
+    attacks = words.distinct({cells[i].attack_id: cells[i].attack for i in chosen})
+    columns = ranked((column_of(i) for i in chosen), words.SOURCE_ORDER)
+    rows = []
+    for name in ranked(attacks.values(), _ENGINES):
+        own = [i for i in chosen if attacks[cells[i].attack_id] == name]
+        entries = [
+            _entry(board, outcomes, [i for i in own if column_of(i) == column], union=column in grouped)
+            for column in columns
+        ]
+        rows.append((name, [*entries, _union(board, outcomes, own)] if inside else entries))
+    titles = [f"{column}:1–{len(grouped[column])}" if column in grouped else column for column in columns]
+    if not inside:
+        return Table(titles, rows)
+    last = [_known(board, outcomes, [i for i in chosen if column_of(i) == column]) for column in columns]
+    return Table(titles, rows, "Best Adversary", ("Best Known", [*last, _known(board, outcomes, chosen)]))
+
+
+def strategies(board: Board, outcomes: Outcomes) -> Table | None:
+    """Engines × strategies as in the paper's Table 2."""
+    cells = outcomes.cells
+    chosen = [i for i, c in enumerate(cells) if c.attack != "clean" and c.inside_threat_model]
+    if not chosen:
+        return None
+    names = ranked((cells[i].strategy for i in chosen), tuple(words.STRATEGIES))
+    groups: dict[str, list[int]] = {
+        words.strategy(name): [i for i in chosen if cells[i].strategy == name] for name in names
+    }
+    if len(names) > 2 and set(_SOURCE_MODELS) <= set(names):
+        groups["Transfer and BPDA"] = [i for i in chosen if cells[i].strategy in _SOURCE_MODELS]
+    if len(names) > 1:
+        groups["All"] = chosen
+    attacks = words.distinct({cells[i].attack_id: cells[i].attack for i in chosen})
+    rows = [
+        (
+            name,
+            [
+                _union(board, outcomes, [i for i in own if attacks[cells[i].attack_id] == name])
+                for own in groups.values()
+            ],
+        )
+        for name in ranked(attacks.values(), _ENGINES)
+    ]
+    return Table(list(groups), rows, None, ("Best Known", [_known(board, outcomes, own) for own in groups.values()]))
+
+
+def _entry(board: Board, outcomes: Outcomes, columns: list[int], union: bool) -> Entry:
+    if union or len(columns) != 1:
+        return _union(board, outcomes, columns)
+    cell = outcomes.cells[columns[0]]
+    if cell.status != "done":
+        return Entry(None, board.n_examples, unfinished=f"{cell.status}, {cell.n_done}/{board.n_examples}", cell=cell)
+    return Entry(cell.n_correct, cell.n_done, doubts=cell.doubts, cell=cell)
+
+
+def _union(board: Board, outcomes: Outcomes, columns: list[int]) -> Entry:
+    """Right under all of these cells, as far as they are complete."""
+    return _over(board, outcomes, columns, lambda done: int(evidence.withstood(outcomes, done).sum()))
+
+
+def _known(board: Board, outcomes: Outcomes, columns: list[int]) -> Entry:
+    """Right under all of these cells, as far as they are complete, and without a perturbation."""
+    return _over(board, outcomes, columns, lambda done: evidence.known_count(outcomes, done))
+
+
+def _over(board: Board, outcomes: Outcomes, columns: list[int], count: Callable[[list[int]], int | None]) -> Entry:
+    counted = set(outcomes.counted)
+    done = [i for i in columns if i in counted]
+    left_out = f"{len(columns) - len(done)} of {words.plural(len(columns), 'cell')} not complete, left out"
+    if not done:
+        return Entry(None, board.n_examples, unfinished="not complete" if columns else "")
+    return Entry(count(done), board.n_examples, incomplete=left_out if len(done) < len(columns) else "")
+
+
+def published(board: Board) -> Table | None:
+    """The paper's numbers for the same defence, norm and epsilon, if it has such a table."""
+    rows = paper.matrix(board.defence, board.norm) if board.epsilon == paper.EPSILONS.get(board.norm) else {}
+    if not rows:
+        return None
+
+    def entries(row: dict[str, float | None]) -> list[Entry]:
+        return [Entry(None if v is None else paper.count(v), paper.EXAMPLES) for v in row.values()]
+
+    engines = [(engine, entries(row)) for engine, row in rows.items() if engine != "best_known"]
+    return Table(list(rows["best_known"]), engines, None, ("Best Known", entries(rows["best_known"])))
+
+
+def breakers_frame(outcomes: Outcomes) -> pd.DataFrame:
+    """How many examples each counted cell breaks, and how many no other breaks."""
+    names = evidence.names(outcomes)
+    return pd.DataFrame(
+        [(names[b.column], b.breaks, b.alone) for b in evidence.breakers(outcomes)],
+        columns=["attack", "breaks", "only_this_one"],
+    )
+
+
+def cover_frame(outcomes: Outcomes) -> pd.DataFrame:
+    """The greedy cover: attacks in order, what each adds, and Best Known (percent) after it."""
+    names, total = evidence.names(outcomes), len(outcomes.labels)
+    return pd.DataFrame(
+        [
+            (step, names[s.column], s.adds, percent(s.left / total))
+            for step, s in enumerate(evidence.cover(outcomes), 1)
+        ],
+        columns=["step", "attack", "adds", "best_known"],
+    )

@@ -1,0 +1,231 @@
+"""Stores to build sites from: one shaped like the paper's evaluation, one whose every name is hostile."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sqlalchemy as sa
+
+from bench import data, images
+from bench.fingerprint import fingerprint
+from bench.store import database, schema, writer
+from bench.store.writer import ShardResult
+
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>'\"&{{ 7*7 }}"
+EPSILON = {"linf": 8 / 255, "l2": 0.5}
+ENGINES = {"aa": 400, "mt": 180, "pgd": 100, "square": 1000}
+
+
+class Filler:
+    """Writes boards as a run would, with answers drawn at random: each example has a strength, each cell a force."""
+
+    def __init__(self, folder: Path, seed: int = 0) -> None:
+        self.path = folder / "bench.db"
+        self.engine: sa.Engine = database.open_database(str(self.path), create=True)
+        # Nobody waits for the disk: this store is not kept.
+        sa.event.listen(
+            self.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF").close()
+        )
+        self.engine.dispose()
+        self.random = np.random.default_rng(seed)
+        self.run = writer.start_run(
+            self.engine,
+            {
+                "command": "bench run --defence linac --attack all",
+                "preset": "laptop",
+                "spec_json": json.dumps({"preset": "laptop", "dataset": "cifar10", "examples": 60}),
+                "versions_json": json.dumps({"bench": "1.0", "python": "3.11"}),
+                "device": "2 CPU cores",
+                "git_commit": "c0ffee" * 6,
+            },
+        )
+
+    def board(
+        self,
+        name: str,
+        norm: str,
+        n: int,
+        *,
+        epsilon: float | None = None,
+        keyed: bool = True,
+        settings: dict[str, Any] | None = None,
+        description: str = "What it does, in a line.",
+    ) -> int:
+        """An empty board on the first n shipped CIFAR-10 images."""
+        size = EPSILON[norm] if epsilon is None else epsilon
+        made_of = {"name": name, "settings": settings or {}}
+        defence = writer.ensure(
+            self.engine,
+            schema.defence,
+            {
+                "name": name,
+                "version": "1",
+                "params_json": json.dumps(settings or {}),
+                "fingerprint": fingerprint(made_of),
+                "keyed": keyed,
+                "key_id": "published" if keyed else None,
+                "weights_sha256": fingerprint(name),
+                "description": description,
+            },
+        )
+        return writer.ensure(
+            self.engine,
+            schema.board,
+            {
+                "defence_id": defence,
+                "dataset": "cifar10",
+                "examples_sha256": data.load("cifar10").examples(n).fingerprint,
+                "norm": norm,
+                "epsilon": size,
+                "n_examples": n,
+                "fingerprint": fingerprint([made_of, norm, size, n]),
+            },
+        )
+
+    def cell(self, board: int, attack: str, source: str, strategy: str, inside: bool = True) -> writer.CellKey:
+        ids = [
+            writer.ensure(
+                self.engine,
+                table,
+                {"name": name, "version": "1", "params_json": '{"steps": 20}', "fingerprint": kind + name},
+            )
+            for kind, table, name in (("a", schema.attack, attack), ("s", schema.source, source))
+        ]
+        key = (board, ids[0], ids[1])
+        writer.ensure_cell(self.engine, key, {"run_id": self.run, "strategy": strategy, "inside_threat_model": inside})
+        return key
+
+    def fill(
+        self,
+        board: int,
+        attack: str,
+        source: str,
+        strategy: str,
+        share: float,
+        strength: np.ndarray,
+        *,
+        inside: bool = True,
+        upto: int | None = None,
+        pictures: bool = False,
+        norm: str = "linf",
+    ) -> writer.CellKey:
+        """A cell that about `share` of the examples withstand, the strong ones rather than the weak."""
+        key, n = self.cell(board, attack, source, strategy, inside), len(strength)
+        labels = data.load("cifar10").examples(n).labels
+        margin = 6 * (strength - (1 - share)) + self.random.normal(0, 0.6, n)
+        wrong = (labels + 1 + self.random.integers(0, 9, n)) % 10
+        pred = np.where(margin >= 0, labels, wrong)
+        stop = n if upto is None else upto
+        file = digest = None
+        if pictures:
+            clean = data.load("cifar10").examples(n).unit()[:stop]
+            step = self.random.choice([-1, 1], clean.shape) * EPSILON["linf"] * (1 if norm == "linf" else 0.3)
+            made = np.clip(clean + step, 0, 1).astype(np.float32)
+            file, digest = images.save(
+                images.folder_of(str(self.path)), fingerprint([board, attack, source]), 0, stop, made
+            )
+        rows = [
+            {
+                "example_idx": i,
+                "correct": int(pred[i] == labels[i]),
+                "pred": int(pred[i]),
+                "label": int(labels[i]),
+                "margin": float(margin[i]),
+                "distance": 0.01,
+                "source_success": 1,
+                "source_margin": -1.0,
+                "restart": 0,
+                "target": -1,
+                "part": -1,
+                "gradients": ENGINES.get(attack, 1),
+                "queries": 2,
+            }
+            for i in range(stop)
+        ]
+        writer.record_shard(self.engine, key, ShardResult(0, stop, rows, "test", 1.0, {}, (), file, digest), n)
+        return key
+
+    def clean(self, board: int, share: float, strength: np.ndarray) -> None:
+        self.fill(board, schema.CLEAN, schema.CLEAN, schema.CLEAN, share, strength)
+
+
+def paper_like(folder: Path, n: int = 60, surrogates: int = 4) -> Filler:
+    """LINAC as in the paper's tables, with surrogates and other epsilons; three other defences, a doubt, a failure."""
+    filler = Filler(folder)
+    strength = filler.random.random(n)
+    for norm, ease in (("linf", 0.0), ("l2", 0.25)):
+        board = filler.board(
+            "linac",
+            norm,
+            n,
+            settings={"layers": 5, "width": 256},
+            description="Lossy Implicit Network Activation Coding.",
+        )
+        filler.clean(board, 0.93, strength)
+        sources = [("nominal", "transfer", 0.85), ("at-linf", "transfer", 0.6), ("at-l2", "transfer", 0.5)]
+        sources += [(f"surrogate:{k}", "transfer", 0.88) for k in range(1, surrogates + 1)]
+        sources += [(f"reconstruction:{k}", "bpda", 0.7) for k in range(1, surrogates + 1)] + [("bypass", "pba", 0.45)]
+        for source, strategy, share in sources:
+            for engine in ENGINES:
+                pictures = engine in ("pgd", "mt")
+                filler.fill(
+                    board, engine, source, strategy, min(0.97, share + ease), strength, pictures=pictures, norm=norm
+                )
+        filler.fill(board, "square", "query", "query", 0.1, strength, inside=False)
+    for epsilon in (2 / 255, 4 / 255, 16 / 255):
+        board = filler.board("linac", "linf", n, epsilon=epsilon, settings={"layers": 5, "width": 256})
+        filler.clean(board, 0.93, strength)
+        filler.fill(board, "pgd", "at-l2", "transfer", 0.95 - 11 * epsilon, strength)
+    for name, keyed, source, strategy, share in (
+        ("block-shuffle", True, "bypass", "pba", 0.05),
+        ("jpeg-23", False, "self", "bpda", 0.2),
+        ("none", False, "self", "standard", 0.02),
+    ):
+        for norm in EPSILON:
+            board = filler.board(name, norm, n, keyed=keyed)
+            filler.clean(board, 0.9, strength)
+            for engine in ENGINES:
+                filler.fill(board, engine, source, strategy, share, strength)
+            if name == "jpeg-23":
+                filler.fill(board, "fab", source, strategy, share, strength, upto=n // 2)
+                writer.fail_shard(
+                    filler.engine, filler.cell(board, "apgd-t", source, strategy), 0, n, "w", "out of memory"
+                )
+                key = filler.cell(board, "pgd", source, strategy)
+                writer.set_doubts(
+                    filler.engine, key, {"zero-gradient": f"Half of the gradients were zero ({n // 2} of {n} examples)"}
+                )
+    writer.finish_run(filler.engine, filler.run)
+    return filler
+
+
+def hostile(folder: Path, n: int = 10) -> Filler:
+    """All that a plug-in or a user can name, full of HTML: defence, settings, attack, source, error, doubt, command."""
+    filler = Filler(folder)
+    filler.run = writer.start_run(
+        filler.engine,
+        {
+            "command": HOSTILE,
+            "preset": HOSTILE[:40],
+            "spec_json": json.dumps({HOSTILE: HOSTILE}),
+            "versions_json": json.dumps({HOSTILE: HOSTILE}),
+            "device": HOSTILE,
+            "git_commit": HOSTILE[:60],
+        },
+    )
+    strength = filler.random.random(n)
+    for name in (HOSTILE, HOSTILE + "2"):
+        board = filler.board(name, "linf", n, settings={HOSTILE: HOSTILE}, description=HOSTILE)
+        filler.clean(board, 0.9, strength)
+        key = filler.fill(board, HOSTILE, HOSTILE, HOSTILE[:50], 0.5, strength)
+        writer.set_doubts(filler.engine, key, {HOSTILE: HOSTILE})
+        filler.fill(board, HOSTILE, HOSTILE + ":1", HOSTILE[:50], 0.4, strength)
+        filler.fill(board, HOSTILE, HOSTILE + ":2", HOSTILE[:50], 0.4, strength)
+        filler.fill(board, HOSTILE + "o", HOSTILE, HOSTILE[:50], 0.4, strength, inside=False)
+        writer.fail_shard(
+            filler.engine, filler.cell(board, HOSTILE + "f", HOSTILE, HOSTILE[:50]), 0, n, HOSTILE, HOSTILE
+        )
+    return filler
