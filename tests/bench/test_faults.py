@@ -44,7 +44,7 @@ class Hog(Engine):
     def run(self, source, batch, report):
         kept = []
         while True:
-            kept.append(np.ones(2**24))
+            kept.append(np.ones(2**29))
 
 class Fragile(Engine):
     """Its process is killed, once."""
@@ -84,17 +84,26 @@ def cells(folder: Path) -> dict[str, tuple[str, int, str]]:
 
 
 def test_attacks_that_hang_take_all_memory_or_are_killed(faulty: str, tmp_path: Path) -> None:
-    done = bench(*run("hang", "hog", "fragile", "fine"), "--time-limit", "5", "--memory-limit", "3GB", cwd=tmp_path,
+    done = bench(*run("hang", "hog", "fragile", "fine"), "--time-limit", "10", "--memory-limit", "3GB", cwd=tmp_path,
                  PYTHONPATH=faulty)  # fmt: skip
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     found = cells(tmp_path)
     assert found["fine"] == ("done", 4, "")
     assert found["fragile"] == ("done", 4, "")
-    assert found["hang"] == ("failed", 0, "the attack took longer than the 5 s of --time-limit")
+    assert found["hang"] == ("failed", 0, "the attack took longer than the 10 s of --time-limit")
     assert found["hog"][:2] == ("failed", 0)
     assert "ran out of memory" in found["hog"][2]
     assert "the attack's process died (exit code -9); trying that shard once more" in done.stderr
+
+
+def alive(group: int) -> bool:
+    """Whether any process of a group is left."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_sigterm_keeps_what_is_finished_and_leaves_no_process(faulty: str, tmp_path: Path) -> None:
@@ -113,8 +122,10 @@ def test_sigterm_keeps_what_is_finished_and_leaves_no_process(faulty: str, tmp_p
     assert "Traceback" not in errors
     connection = sqlite3.connect(tmp_path / "results" / "bench.db")
     assert connection.execute("SELECT COUNT(*) FROM shard WHERE status = 'claimed'").fetchone() == (0,)
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and alive(process.pid):
+        time.sleep(0.2)
+    assert not alive(process.pid)
 
 
 def test_two_runs_at_once_in_one_folder(faulty: str, tmp_path: Path) -> None:
