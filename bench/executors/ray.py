@@ -20,7 +20,8 @@ from bench.executors.worker import Attacker, Task
 from bench.home import home
 
 PATIENCE = 120.0  # seconds without a word from any worker, at the start, until the cluster's size is questioned
-HANDED_ON = ("BENCH_ARTIFACTS", "TF_ENABLE_ONEDNN_OPTS")  # settings a node takes over from the driver, unless it has its own; never the key
+# Settings a node takes over from the driver, unless it has its own; never the key
+HANDED_ON = ("BENCH_ARTIFACTS", "TF_ENABLE_ONEDNN_OPTS")
 
 
 class Attendant:

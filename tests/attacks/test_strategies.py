@@ -49,6 +49,9 @@ def test_everything_against_block_shuffle(world: Path) -> None:
     assert outside == {"key-leaked", "key-leaked-bypass", "query"}
     assert len(cells) == 15  # with the unperturbed images
     assert cells["square", "query"]["queries"] > 0
+    on_sources = json.loads(bench("results", "--what", "sources", "--format", "json", cwd=world).stdout)
+    by_source = {row["source"]: row["accuracy_on_source"] for row in on_sources}
+    assert by_source["key-leaked"] == cells["pgd", "key-leaked"]["accuracy"], "there the source is the defended model"
 
 
 def test_linac_its_surrogates_and_reconstructions(world: Path) -> None:
