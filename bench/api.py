@@ -231,8 +231,8 @@ class Workshop(abc.ABC):
     ) -> None:
         """Trains `model` in place so that after(model(before(image))) classifies training images; `after` is frozen.
 
-        What determines it beyond the defended model, the recipe of `role` and the model's own layers and
-        initial weights belongs in `made_of`.
+        What determines it beyond the defended model, the recipe of `role` and the kinds and shapes of the model's
+        layers belongs in `made_of`: the seed of its initial weights, for one.
         """
 
     @abc.abstractmethod

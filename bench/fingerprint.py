@@ -1,4 +1,4 @@
-"""Names for things that are what they are made of: sha256 of canonical JSON, of files and of arrays."""
+"""Names for things that are what they are made of: sha256 of canonical JSON, and of files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import hashlib
 import json
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 
 def canonical(value: Any) -> str:
@@ -23,13 +21,6 @@ def fingerprint(value: Any) -> str:
 def of_file(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def of_array(array: np.ndarray) -> str:
-    """Of an array's shape, type and bytes."""
-    return hashlib.sha256(
-        f"{array.shape}{array.dtype.str}".encode() + np.ascontiguousarray(array).tobytes()
-    ).hexdigest()
 
 
 def _plain(value: Any) -> Any:

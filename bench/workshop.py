@@ -13,7 +13,7 @@ import numpy as np
 from bench import artifacts, models, registry
 from bench.api import Defence, TrainedClassifier, UsageError, Workshop
 from bench.data import Dataset
-from bench.fingerprint import fingerprint, of_array, of_file
+from bench.fingerprint import fingerprint, of_file
 from bench.home import home
 from bench.spec import Spec
 from bench.training import Recipe, Trainer, classify
@@ -79,7 +79,7 @@ class Bench(Workshop):
             },
             "key": None,
             "against": of_file(self.weights),
-            "front": [of_array(v.numpy()) for v in model.weights],  # by place: Keras numbers unnamed layers as it likes
+            "front": [[type(layer).__name__, [list(w.shape) for w in layer.weights]] for layer in model.layers],
             "recipe": recipe.as_json(),
             "made_of": dict(made_of or {}),
         }
