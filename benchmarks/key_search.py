@@ -73,7 +73,7 @@ def main() -> None:
     part = sum(score.raced_seconds for score in ended.values()) / sum(score.seconds for score in ended.values())
     print(f"to the end: {len(ended)} keys, {clock:.1f} s, {processor:.1f} s of processor; ", end="")
     print(f"the race was decided in {part:.1%} of that time ({1 / part:.1f} times less)")
-    counts = Counter(100 * score.correct // score.images // 5 * 5 for score in ended.values())
+    counts = Counter(min(100 * score.correct // score.images // 5 * 5, 95) for score in ended.values())
     for low in sorted(counts):
         print(f"{low:>4} to {low + 5:<4}% {counts[low]:>5}" + ("  ← the right key" if low == max(counts) else ""))
 
