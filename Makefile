@@ -9,7 +9,7 @@ run: $(VENV)/.installed
 	$(BIN)/bench run --defence block-shuffle --attack all
 
 test: $(VENV)/.installed-test lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

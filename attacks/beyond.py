@@ -79,7 +79,7 @@ class Adapter(Strategy):
             return knowledge.defence.transform(images, key, knowledge.state)
 
         def front() -> keras.Model:
-            layer = keras.layers.Conv2D(shape[2], 1, kernel_initializer=keras.initializers.Identity(), name="adapter")
+            layer = keras.layers.Dense(shape[2], kernel_initializer="identity", name="adapter")  # of each pixel alone
             return keras.Sequential([keras.Input(shape), layer])
 
         return ModelSource(source, bypassed(knowledge, front, number, transformed, "adapter"))

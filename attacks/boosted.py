@@ -101,7 +101,8 @@ def boosted_steps(source: Source, norm: Norm, settings: BoostedSettings) -> Call
             found = source.gradient(descent.untargeted(losses.margin), seen, fixed.labels, fixed.targets)
             margin = losses.margin(found.logits, fixed.labels)
             watch, gradient = observe(state.watch, found, margin)
-            gradient = smooth(tape.gradient(seen, state.images, output_gradients=gradient), settings.translation)
+            gradient = tape.gradient(seen, state.images, output_gradients=gradient)
+            gradient = smooth(tf.ensure_shape(gradient, state.images.shape), settings.translation)
             scale = image_sum(tf.abs(gradient))
             velocity = settings.momentum * state.velocity + gradient / spread(tf.maximum(scale, 1e-12))
             moved = state.images - settings.step_size * epsilon * norm.steepest(velocity)
@@ -143,4 +144,4 @@ def smooth(gradient: tf.Tensor, radius: int) -> tf.Tensor:
     def one(part: tf.Tensor) -> tf.Tensor:
         return tf.nn.depthwise_conv2d(part, filters, (1, 1, 1, 1), "SAME")
 
-    return each_image(one, gradient, signature=tf.float32)
+    return each_image(one, gradient, signature=tf.TensorSpec(gradient.shape[1:], tf.float32))

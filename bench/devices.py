@@ -20,6 +20,7 @@ def tensorflow(training: bool = False) -> Any:
         import tensorflow as tf
 
         tf.config.list_physical_devices()
+    tf.get_logger().setLevel("ERROR")  # advice on how often functions are traced is nothing to a user
     return tf
 
 

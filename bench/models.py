@@ -122,17 +122,22 @@ def spec_for(
 
 
 def obtain(
-    spec: ClassifierSpec, key: int | None, may_train: bool, say: Callable[[str], None], command: str = ""
+    spec: ClassifierSpec,
+    key: int | None,
+    may_train: bool,
+    say: Callable[[str], None],
+    command: str = "",
+    name: str = "",
 ) -> Artifact:
     """The classifier's artifact; trained now, with a word of progress now and then, if it is not there yet.
 
-    `command` is what trains it ahead of time.
+    `command` is what trains it ahead of time, `name` what to call it.
     """
     found = artifacts.find(spec.fingerprint)
     if found is not None:
         return found
     command = command or f"bench train --defence {spec.defence_name}"
-    name = f"the classifier of {spec.defence_name}" + (f" under {spec.key}" if spec.key else "")
+    name = name or f"the classifier of {spec.defence_name}" + (f" under {spec.key}" if spec.key else "")
     refuse_to_train(name, may_train, command)
     with training_alone(spec.fingerprint, name, say):
         found = artifacts.find(spec.fingerprint)
@@ -145,7 +150,8 @@ def obtain(
 def training_alone(identity: str, name: str, say: Callable[[str], None]) -> AbstractContextManager[None]:
     """Held while something is trained: by one process of those that share the cache folder, whatever their number."""
     return locks.alone(
-        home() / "training" / f"{identity[:16]}.lock", lambda: say(f"another process is training {name}; waiting for it")
+        home() / "training" / f"{identity[:16]}.lock",
+        lambda: say(f"another process is training {name}; waiting for it"),
     )
 
 

@@ -54,7 +54,9 @@ class Bench(Workshop):
         )
         if spec.start not in (None, self.defended) and artifacts.find(spec.start) is None:
             self.classifier("none", {})  # what it starts from
-        artifact = models.obtain(spec, key, self.may_train, self.say, self._command)
+        artifact = models.obtain(
+            spec, key, self.may_train, self.say, self._command, f"the source {role}" if role and key is None else ""
+        )
         trained = models.load(spec, artifact)
         return TrainedClassifier(plugin, trained.state, trained.model, spec.fingerprint, key)
 

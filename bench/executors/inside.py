@@ -39,7 +39,7 @@ class InsideExecutor:
                 yield Outcome(index, None, 0.0, str(error))
             except Exception as error:
                 # No traceback of its frames' values; its text names lines of code only.
-                yield Outcome(index, None, 0.0, f"{type(error).__name__}: {error}".strip(), traceback.format_exc())
+                yield Outcome(index, None, 0.0, " ".join(f"{type(error).__name__}: {error}".split()), traceback.format_exc())
 
     def close(self) -> None:
         """There is nothing to end."""

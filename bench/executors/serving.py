@@ -45,7 +45,7 @@ def attend(attacker: Attacker, task: Task, send: Callable[[Any], None]) -> None:
     except MemoryError as error:
         send(("failed", f"the attack ran out of memory (--memory-limit allows more): {error}".rstrip(": "), ""))
     except Exception as error:
-        send(("failed", f"{type(error).__name__}: {error}".strip(), traceback.format_exc()))
+        send(("failed", " ".join(f"{type(error).__name__}: {error}".split()), traceback.format_exc()))
 
 
 def serve(pipe: Connection, threads: int, memory: int | None) -> None:

@@ -53,7 +53,9 @@ def remove_an_image(folder: Path) -> None:
 
 def change_the_weights(folder: Path) -> None:
     """The shipped classifier, copied to the cache folder, with one number changed."""
-    artifact = next(a for a in artifacts.all_artifacts() if a.spec["defence"]["name"] == "block-shuffle")
+    artifact = next(
+        a for a in artifacts.all_artifacts() if a.spec["defence"]["name"] == "block-shuffle" and "what" not in a.spec
+    )
     copy = folder / "home" / "artifacts" / artifact.path.name
     shutil.copytree(artifact.path, copy, dirs_exist_ok=True)
     arrays = dict(np.load(copy / "weights.npz"))
@@ -63,7 +65,9 @@ def change_the_weights(folder: Path) -> None:
 
 
 def change_the_recipe(folder: Path) -> None:
-    artifact = next(a for a in artifacts.all_artifacts() if a.spec["defence"]["name"] == "block-shuffle")
+    artifact = next(
+        a for a in artifacts.all_artifacts() if a.spec["defence"]["name"] == "block-shuffle" and "what" not in a.spec
+    )
     copy = folder / "home" / "artifacts" / artifact.path.name
     shutil.copytree(artifact.path, copy, dirs_exist_ok=True)
     content = json.loads((copy / "artifact.json").read_text())
@@ -103,7 +107,9 @@ TAMPERING: dict[str, tuple[Callable[[Path], None], str]] = {
     "the weights": (change_the_weights, "weights.npz is not what was saved"),
     "the weights' description": (change_the_recipe, "its description was changed"),
     "an attack's setting": (
-        sql("UPDATE attack SET params_json = replace(params_json, '\"steps\":20', '\"steps\":2000') WHERE name = 'pgd'"),
+        sql(
+            "UPDATE attack SET params_json = replace(params_json, '\"steps\":20', '\"steps\":2000') WHERE name = 'pgd'"
+        ),
         "attack 2 (pgd): its settings were changed",
     ),
     "a defence's setting": (
@@ -111,7 +117,9 @@ TAMPERING: dict[str, tuple[Callable[[Path], None], str]] = {
         "defence 1 (block-shuffle): its settings were changed",
     ),
     "a source's setting": (
-        sql("UPDATE source SET params_json = replace(params_json, '\"epochs\":6', '\"epochs\":600') WHERE name = 'nominal'"),
+        sql(
+            "UPDATE source SET params_json = replace(params_json, '\"epochs\":6', '\"epochs\":600') WHERE name = 'nominal'"
+        ),
         "source 2 (nominal): its settings were changed",
     ),
     "a board's epsilon": (sql("UPDATE board SET epsilon = epsilon / 2"), "board 1 (linf, 6 examples): its settings"),
@@ -119,7 +127,10 @@ TAMPERING: dict[str, tuple[Callable[[Path], None], str]] = {
         sql("UPDATE run SET preset = 'paper'"),
         "run 1 says preset smoke, the cell was made with paper",
     ),
-    "the threat model": (sql(f"UPDATE cell SET inside_threat_model = 0 WHERE {PGD}"), "stored as outside the threat model"),
+    "the threat model": (
+        sql(f"UPDATE cell SET inside_threat_model = 0 WHERE {PGD}"),
+        "stored as outside the threat model",
+    ),
     "the doubts": (
         sql(f"UPDATE cell SET flags_json = '{{\"zero-gradient\": 6}}' WHERE {PGD}"),
         "its doubts were changed",
@@ -142,9 +153,7 @@ def test_nothing_is_found_where_nothing_was_done(honest: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("kind", TAMPERING)
-def test_tampering_is_found_and_named(
-    honest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_tampering_is_found_and_named(honest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     shutil.copytree(honest, tmp_path / "copy")
     monkeypatch.setenv("BENCH_HOME", str(tmp_path / "copy" / "home"))
     tamper, said = TAMPERING[kind]

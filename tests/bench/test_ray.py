@@ -101,7 +101,8 @@ def nodes(tmp_path: Path, own_home: Path) -> Iterator[Callable[[], Nodes]]:
 
 
 def command() -> list[str]:
-    weights = next(a.weights for a in artifacts.all_artifacts() if a.spec["defence"]["name"] == "block-shuffle")
+    shipped = [a for a in artifacts.all_artifacts() if a.spec["defence"]["name"] == "block-shuffle"]
+    weights = next(a.weights for a in shipped if "what" not in a.spec)
     return ["run", "--defence", "block-shuffle", "--attack", "pgd@nominal", "--attack", "spy@nominal", "--preset", "smoke",
             "--examples", str(EXAMPLES), "--weights", str(weights)]  # fmt: skip
 
