@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
@@ -70,9 +71,10 @@ class Browser:
 
     def open(self, address: str) -> None:
         """Goes to a page and waits until it has loaded."""
-        self._loaded = False
-        self._call("Page.navigate", url=address)
-        self._until(lambda: self._loaded, f"{address} did not load")
+        for url in ("about:blank", address):  # or a page that differs after # only would not be loaded anew
+            self._loaded = False
+            if self._call("Page.navigate", url=url).get("loaderId"):
+                self._until(lambda: self._loaded, f"{url} did not load")
 
     def run(self, script: str) -> Any:
         """The value of an expression on the page; promises are awaited."""
@@ -145,6 +147,7 @@ class Browser:
     def _until(self, done: Any, complaint: str, answers: list[dict[str, Any]] | None = None, number: int = 0) -> None:
         while not done():
             while b"\0" not in self._buffer:
+                assert select.select([self._read], [], [], PATIENCE)[0], f"{complaint} in {PATIENCE} s"
                 part = os.read(self._read, 1 << 20)
                 assert part, f"{complaint}: the browser is gone"
                 self._buffer += part
