@@ -11,7 +11,7 @@ from PIL import Image
 
 from bench import data, devices, registry
 from bench.api import Defence, UsageError
-from defences.block_shuffle import BlockShuffle, BlockShuffleSettings
+from defences.block_shuffle import BlockShuffle, BlockShuffleSettings, generator
 from defences.colour import MEAN, STD
 from defences.jpeg import compress
 from defences.pca import PcaBlock, PcaBlockSettings, PcaFull, PcaFullSettings
@@ -107,8 +107,13 @@ def test_the_bypass_of_block_shuffle_can_be_the_transform() -> None:
     defence = BlockShuffle()
     bypass = defence.bypass((32, 32, 3))
     (kernel,) = bypass.trainable_variables
-    assert kernel.shape == (48, 48)
+    assert kernel.shape == (16, 16)
     assert np.allclose(raw(bypass(IMAGES[:2]).numpy()), IMAGES[:2], atol=1e-6), "it starts at the identity"
+    wanted = defence.transform(tf.constant(IMAGES[:2]), 5, {}).numpy()
+    order = generator(5).permutation(16)
+    kernel.assign(np.eye(16, dtype=np.float32)[:, order])
+    assert np.allclose(bypass(IMAGES[:2]).numpy(), wanted, atol=1e-5), "and can become the shuffle"
+    assert BlockShuffle(BlockShuffleSettings(mode="values")).bypass((32, 32, 3)).trainable_variables[0].shape == (48, 48)
 
 
 @pytest.mark.parametrize("quality", [10, 23, 90])
