@@ -29,14 +29,21 @@ class Pba(Strategy):
 def bypassed(
     knowledge: Knowledge, front: Callable[[], keras.Model], seed: int = 0, before: Any = None, role: str = BYPASS
 ) -> Callable[[Any], Any]:
-    """The classifier behind a trained front: images (B×H×W×3) to logits. Its batch statistics stay frozen."""
+    """The classifier behind a trained front: images (B×H×W×3) to logits."""
+    model = trained_front(knowledge, front, seed, before, role)
+    read = before or (lambda images: images)
+    return lambda images: knowledge.classifier(model(read(images), training=False), training=False)
+
+
+def trained_front(
+    knowledge: Knowledge, front: Callable[[], keras.Model], seed: int = 0, before: Any = None, role: str = BYPASS
+) -> keras.Model:
+    """A front trained to stand for the transform, through the classifier, whose batch statistics stay frozen."""
     model = fresh(front, seed)
-
-    def after(inputs: Any) -> Any:
-        return knowledge.classifier(inputs, training=False)
-
-    knowledge.workshop.front(role, model, after, before, {"seed": seed})
-    return lambda images: after(model(images if before is None else before(images), training=False))
+    knowledge.workshop.front(
+        role, model, lambda inputs: knowledge.classifier(inputs, training=False), before, {"seed": seed}
+    )
+    return model
 
 
 def fresh(front: Callable[[], keras.Model], seed: int) -> keras.Model:

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from attacks.bypass import bypassed
+from attacks.bypass import trained_front
 from attacks.sources import ModelSource
 from bench.api import BenchError, Defence, Knowledge, Source, Strategy
 
@@ -63,9 +63,7 @@ class KeyLeaked(_Outside):
     def build(self, source: str, knowledge: Knowledge) -> Source:
         if source == LEAKED:
             return ModelSource(source, _defended(knowledge), exact=True)
-        front = knowledge.defence.bypass(knowledge.shape)
-        trained = bypassed(knowledge, lambda: front)
-        del trained  # the front is trained in place
+        front = trained_front(knowledge, lambda: knowledge.defence.bypass(knowledge.shape))
         transformed = _transformed(knowledge)
 
         def forward(images: tf.Tensor) -> tf.Tensor:

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from bench.training import Progress, Recipe
 
 
+def described(name: str, defence: Defence) -> dict[str, Any]:
+    """A defence as it stands in what is fingerprinted."""
+    return {"name": name, "version": defence.version, "settings": dataclasses.asdict(defence.settings)}
+
+
 @dataclasses.dataclass(frozen=True)
 class ClassifierSpec:
     """What determines a trained classifier. `key` names the key (its id, or an attacker's own key), never reveals it."""
@@ -43,11 +48,7 @@ class ClassifierSpec:
         return {
             "dataset": self.dataset.name,
             "training_images": self.dataset.training_fingerprint,
-            "defence": {
-                "name": self.defence_name,
-                "version": self.defence.version,
-                "settings": dataclasses.asdict(self.defence.settings),
-            },
+            "defence": described(self.defence_name, self.defence),
             "key": self.key,
             "recipe": self.recipe.as_json(),
             "start": self.start,

@@ -74,11 +74,7 @@ class Bench(Workshop):
             "what": role,
             "dataset": self.dataset.name,
             "training_images": self.dataset.training_fingerprint,
-            "defence": {
-                "name": self.defence_name,
-                "version": self.defence.version,
-                "settings": dataclasses.asdict(self.defence.settings),
-            },
+            "defence": models.described(self.defence_name, self.defence),
             "key": None,
             "against": of_file(self.weights),
             "front": [[type(layer).__name__, [list(w.shape) for w in layer.weights]] for layer in model.layers],

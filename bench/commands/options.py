@@ -33,6 +33,13 @@ defences_option = click.option(
 preset_option = click.option(
     "--preset", default="laptop", show_default=True, help="smoke, laptop, paper, or the path of a .toml file."
 )
+dataset_option = click.option(
+    "--dataset", help="cifar10, or the path of an .npz with images (N×H×W×3, uint8) and labels."
+)
+count_option = click.option("--examples", "count", type=int, help="The first so many test images.")
+norms_option = click.option(
+    "--norm", "norms", multiple=True, help="linf or l2, again for both.  [default: the preset's]"
+)
 site_option = click.option(
     "--out", type=click.Path(path_type=Path), help="Folder of the site.  [default: leaderboard, beside the database]"
 )

@@ -9,7 +9,17 @@ import click
 
 from bench import devices
 from bench.api import UsageError
-from bench.commands.options import chosen_defences, db_option, defences_option, examples, key_option, preset_option
+from bench.commands.options import (
+    chosen_defences,
+    count_option,
+    dataset_option,
+    db_option,
+    defences_option,
+    examples,
+    key_option,
+    norms_option,
+    preset_option,
+)
 
 
 @click.command(
@@ -22,9 +32,9 @@ from bench.commands.options import chosen_defences, db_option, defences_option, 
     "--attack", "attacks", multiple=True, default=("all",), show_default=True, help="As of 'bench run', again for more."
 )
 @preset_option
-@click.option("--dataset", help="cifar10, or the path of an .npz with images (N×H×W×3, uint8) and labels.")
-@click.option("--examples", "count", type=int, help="The first so many test images.")
-@click.option("--norm", "norms", multiple=True, help="linf or l2, again for both.  [default: the preset's]")
+@dataset_option
+@count_option
+@norms_option
 @db_option
 @key_option
 def plan(

@@ -13,10 +13,13 @@ from bench import devices
 from bench.api import BenchError, UsageError
 from bench.commands.options import (
     chosen_defences,
+    count_option,
+    dataset_option,
     db_option,
     defences_option,
     examples,
     key_option,
+    norms_option,
     preset_option,
     site_option,
     size_of,
@@ -44,9 +47,9 @@ if TYPE_CHECKING:
     "adds attacks beyond the paper's.",
 )
 @preset_option
-@click.option("--dataset", help="cifar10, or the path of an .npz with images (N×H×W×3, uint8) and labels.")
-@click.option("--examples", "count", type=int, help="The first so many test images.")
-@click.option("--norm", "norms", multiple=True, help="linf or l2, again for both.  [default: the preset's]")
+@dataset_option
+@count_option
+@norms_option
 @click.option("--epsilon", help="Size of the ball, such as 8/255; with one --norm.")
 @click.option("--seed", type=int, help="Seed of all attacks.")
 @db_option

@@ -12,6 +12,7 @@ import pytest
 
 from bench import artifacts, locks
 from bench.api import BenchError, UsageError
+from tests import tiny
 from tests.conftest import bench
 from tests.honest import RUN
 from tests.stores import rows
@@ -23,29 +24,10 @@ def test_two_workers_give_the_rows_of_one(honest: Path, tmp_path: Path) -> None:
     assert rows(str(tmp_path / "results" / "bench.db")) == rows(str(honest / "results" / "bench.db"))
 
 
-TINY = """examples = 8
-norms = ["linf"]
-[epsilon]
-linf = "8/255"
-[training]
-depth = 10
-width = 1
-epochs = 1
-batch_size = 64
-learning_rate = 0.05
-[engines.pgd]
-steps = 2
-restarts = 1
-"""
-
-
 def test_a_source_is_trained_once_not_once_a_worker(tmp_path: Path) -> None:
-    sample = np.load(Path(__file__).parents[2] / "bench" / "embedded" / "cifar10_test_500.npz")
-    images, labels = sample["x_test"], sample["y_test"]
-    np.savez(tmp_path / "mine.npz", x_train=images[:256], y_train=labels[:256], x_test=images[256:], y_test=labels[256:])
-    (tmp_path / "tiny.toml").write_text(TINY)
-    done = bench("run", "--defence", "block-shuffle", "--attack", "pgd@nominal", "--preset", "tiny.toml", "--dataset",
-                 "mine.npz", "--workers", "2", "--shard-size", "2", cwd=tmp_path, timeout=600)  # fmt: skip
+    options = tiny.make(tmp_path)
+    done = bench("run", "--defence", "block-shuffle", "--attack", "pgd@nominal", *options,
+                 "--workers", "2", "--shard-size", "2", cwd=tmp_path, timeout=600)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("training the classifier of none (kept") == 1
 
