@@ -45,8 +45,8 @@ class Artifact:
 
 
 def find(fingerprint: str) -> Artifact | None:
-    """The artifact of this fingerprint, from the cache folder or the zoo."""
-    for root in (home() / "artifacts", ZOO):
+    """The artifact of this fingerprint, from the zoo or the cache folder."""
+    for root in (ZOO, home() / "artifacts"):
         if (root / fingerprint[:16] / "artifact.json").exists():
             return _read(root / fingerprint[:16])
     if remote.pull(fingerprint[:16], home() / "artifacts"):
@@ -63,8 +63,8 @@ def located(weights: Path) -> Path:
 
 
 def all_artifacts(more: Path | None = None) -> list[Artifact]:
-    """Everything there is, the cache folder first; `more` is another folder to look in."""
-    roots = (*([more] if more else []), ZOO, home() / "artifacts")
+    """Everything there is, of what is there twice the zoo's; `more` is another folder to look in."""
+    roots = (*([more] if more else []), home() / "artifacts", ZOO)
     return list({artifact.fingerprint: artifact for root in roots for artifact in in_folder(root)}.values())
 
 

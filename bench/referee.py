@@ -34,14 +34,14 @@ class Referee:
         from bench.training import classify
 
         value = key.reveal() if key is not None else None
-        self._logits = classify(classifier.model, lambda x: defence.transform(x, value, classifier.state), shape)
+        self.logits = classify(classifier.model, lambda x: defence.transform(x, value, classifier.state), shape)
 
     def judge(
         self, images: np.ndarray, labels: np.ndarray, adversarial: np.ndarray, norm: str, epsilon: float
     ) -> Verdict:
         """Images, labels and what an attack made of the images; raises Refused before classifying anything illegal."""
         distance = check(images, adversarial, norm, epsilon)
-        logits = self._logits(adversarial)
+        logits = self.logits(adversarial)
         if not np.isfinite(logits).all():
             bad = np.flatnonzero(~np.isfinite(logits).all(axis=1))
             raise BenchError(f"the defended model gives NaN or infinite logits on example {bad[0]} of the shard")

@@ -38,6 +38,8 @@ class Bench(Workshop):
     own_models: Mapping[str, Path]
     may_train: bool
     say: Callable[[str], None]
+    given: list[artifacts.Artifact] = dataclasses.field(default_factory=list)
+    """What it has given out, the latest last."""
 
     def classifier(
         self, defence: str, settings: Mapping[str, Any], key: int | None = None, role: str = ""
@@ -57,6 +59,7 @@ class Bench(Workshop):
         artifact = models.obtain(
             spec, key, self.may_train, self.say, self._command, f"the source {role}" if role and key is None else ""
         )
+        self.given.append(artifact)
         trained = models.load(spec, artifact)
         return TrainedClassifier(plugin, trained.state, trained.model, spec.fingerprint, key)
 
@@ -91,6 +94,7 @@ class Bench(Workshop):
                     self.say(f"training {name} (kept for later)")
                     found = self._train_front(described, name, recipe, model, after, before)
             self.say(f"{name}: {100 * found.record['clean_accuracy']:.2f} % of the test images right by itself")
+        self.given.append(found)
         arrays = artifacts.read_arrays(found.weights)
         model.set_weights([arrays[str(i)] for i in range(len(model.weights))])
 

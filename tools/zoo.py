@@ -1,68 +1,88 @@
-"""Puts trained classifiers into the package: half-precision weights, measured again on the whole test set.
+"""Trains the models that come with the package from nothing, and puts them into bench/zoo with their manifest.
 
-python tools/zoo.py none block-shuffle jpeg-23 …      (after `bench train --defence …`)
-python tools/zoo.py block-shuffle@bypass linac@bypass (after `bench train --defence … --source bypass`)
+python tools/zoo.py                      all of them, one after the other; interrupted, it goes on where it was
+python tools/zoo.py block-shuffle        only those named so, or that belong to it (block-shuffle@bypass)
 
-A bypass belongs to weights of a certain digest: train it in a cache folder that has the images but no classifiers, so that
-it is made for those of the package.
+Each is kept in half precision as soon as it is trained, and what is trained later starts from, or attacks, exactly
+what ships. The accuracies of the manifest are of the halves, on all test images.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 
 import numpy as np
 
-from bench import artifacts, data, devices, keys, models, registry, spec
+from bench import artifacts, devices, keys, shipped, spec
+from bench.artifacts import Artifact
 from bench.fingerprint import of_file
-from bench.training import classify
+
+SOURCES = {
+    "none": ("at-linf", "at-l2"),
+    "linac": ("bypass", "surrogate:1", "surrogate:2", "reconstruction:1", "reconstruction:2"),
+}
+NAMES = [
+    entry
+    for name in ("none", "block-shuffle", "jpeg-23", "jpeg-10", "pca-full", "pca-block", "linac")
+    for entry in (name, *(f"{name}@{source}" for source in SOURCES.get(name, ("bypass",))))
+]
 
 
-def ship(name: str) -> None:
-    """Writes one defence's classifier, trained for the laptop preset with the published key, to bench/zoo."""
-    run, dataset = spec.resolve("laptop"), data.load("cifar10")
-    defence = registry.create("defences", name, run.defences.get(name, {}))
-    key = keys.load(None) if defence.keyed else None
-    wanted = models.spec_for(run, dataset, name, defence, key.id if key else None)
-    artifact = artifacts.find(wanted.fingerprint)
-    if artifact is None:
-        sys.exit(f"{name} is not trained: run 'bench train --defence {name}' first")
-    halves = {n: v.astype(np.float16) for n, v in artifacts.read_arrays(artifact.weights).items()}
-    folder = artifacts.ZOO / wanted.fingerprint[:16]
+def main(wanted: list[str]) -> None:
+    if odd := [name for name in wanted if name not in NAMES]:
+        sys.exit(f"'{odd[0]}' is not in the zoo; it has {', '.join(NAMES)}")
+    devices.configure(training=True)
+    found = {entry.name: artifacts.find(entry.fingerprint) for entry in _listed()}
+    for name in NAMES:
+        if not wanted or name.partition("@")[0] in wanted or name in wanted:
+            found[name] = obtained(name)
+            shipped.write_manifest(NAMES, {name: artifact for name, artifact in found.items() if artifact})
+    used = {artifact.path for artifact in found.values() if artifact}
+    for path in sorted(artifacts.ZOO.glob("*/artifact.json")):
+        if path.parent not in used:
+            print(f"{path.parent.name} is in the zoo, but not in the manifest")
+
+
+def _listed() -> list[shipped.Entry]:
+    return shipped.manifest() if shipped.MANIFEST.exists() else []
+
+
+def obtained(name: str) -> Artifact:
+    """The model of this name in the zoo; trained and put there if need be."""
+    before = {artifact.fingerprint for artifact in artifacts.in_folder(artifacts.ZOO)}
+    shelf = shipped.Shelf(spec.resolve("laptop"), keys.published(), print, may_train=True)
+    identity = shelf.fingerprint(name)
+    trained = artifacts.find(identity)
+    assert trained is not None
+    if identity not in before:
+        halve(trained)
+        accuracy = shipped.Shelf(spec.resolve("laptop"), keys.published(), print).accuracy(name)
+        _record(identity, clean_accuracy=accuracy)
+    artifact = artifacts.find(identity)
+    assert artifact is not None
+    size = artifact.weights.stat().st_size / 2**20
+    print(f"{name}: {100 * artifact.record['clean_accuracy']:.2f} % of the test images, {size:.2f} MiB", flush=True)
+    return artifact
+
+
+def halve(artifact: Artifact) -> None:
+    """Copies a trained model from the cache folder into the zoo, in half precision."""
+    folder = artifacts.ZOO / artifact.path.name
     folder.mkdir(parents=True, exist_ok=True)
+    halves = {name: value.astype(np.float16) for name, value in artifacts.read_arrays(artifact.weights).items()}
     np.savez_compressed(folder / "weights.npz", **halves)
-    classifier = models.load_file(wanted, folder / "weights.npz")
-    value = key.reveal() if key else None
-    logits = classify(classifier.model, lambda x: defence.transform(x, value, classifier.state), dataset.shape)
-    accuracy = float(np.mean(logits(dataset.test.unit()).argmax(axis=1) == dataset.test.labels))
-    record = {**artifact.record, "clean_accuracy": accuracy, "test_images": len(dataset.test), "precision": "float16",
-              "weights_sha256": of_file(folder / "weights.npz")}  # fmt: skip
-    content = {"fingerprint": wanted.fingerprint, "spec": wanted.as_json(), "record": record}
+    record = {**artifact.record, "precision": "float16", "weights_sha256": of_file(folder / "weights.npz")}
+    content = {"fingerprint": artifact.fingerprint, "spec": artifact.spec, "record": record}
     (folder / "artifact.json").write_text(json.dumps(content, indent=1) + "\n")
-    size = (folder / "weights.npz").stat().st_size / 2**20
-    print(f"{name}: {100 * accuracy:.2f} % of {len(dataset.test)} test images, {size:.2f} MiB, {folder.name}")
 
 
-def ship_source(name: str, what: str) -> None:
-    """Copies what was trained against a shipped classifier, as it is."""
-    for artifact in artifacts.all_artifacts():
-        described = artifact.spec
-        if described.get("what") == what and described["defence"]["name"] == name and artifact.path.parent != artifacts.ZOO:
-            if described["against"] not in {of_file(path) for path in artifacts.ZOO.glob("*/weights.npz")}:
-                continue
-            shutil.copytree(artifact.path, artifacts.ZOO / artifact.path.name, dirs_exist_ok=True)
-            print(f"{name}@{what}: {100 * artifact.record['clean_accuracy']:.2f} % by itself, {artifact.path.name}")
-            return
-    sys.exit(f"no {what} was trained against the shipped classifier of {name}")
+def _record(identity: str, **values: float) -> None:
+    path = artifacts.ZOO / identity[:16] / "artifact.json"
+    content = json.loads(path.read_text())
+    content["record"].update(values)
+    path.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    devices.configure(training=True)
-    for requested in sys.argv[1:]:
-        defence_name, at, source = requested.partition("@")
-        if at:
-            ship_source(defence_name, source)
-        else:
-            ship(defence_name)
+    main(sys.argv[1:])

@@ -7,15 +7,21 @@ from pathlib import Path
 import click
 
 from bench import devices
-from bench.api import BenchError
+from bench.api import BenchError, UsageError
 from bench.commands.options import db_option, examples, key_option
 
 
-@click.command(epilog=examples("bench verify", "bench verify --db results/bench.db --key-file my.key"))
+@click.command(
+    epilog=examples("bench verify", "bench verify --db results/bench.db --key-file my.key", "bench verify --zoo")
+)
 @db_option
 @key_option
-def verify(db: str, key_file: Path | None) -> None:
+@click.option("--zoo", is_flag=True, help="Instead, measure the models that come with the package on all test images.")
+def verify(db: str, key_file: Path | None, zoo: bool) -> None:
     """Judge every stored adversarial image again from nothing, and compare with every stored row."""
+    if zoo:
+        _verify_zoo()
+        return
     from bench import images, keys
     from bench.progress import Reporter
     from bench.store.database import explained, open_database
@@ -34,3 +40,26 @@ def verify(db: str, key_file: Path | None) -> None:
     click.echo(f"{findings.rows} rows judged again, {len(problems)} problems{kept}")
     if problems:
         raise BenchError(f"{len(problems)} stored results do not hold, or could not be judged")
+
+
+def _verify_zoo() -> None:
+    from bench import data, keys, spec
+    from bench.progress import Reporter
+
+    resolved, reporter = spec.resolve("laptop"), Reporter()
+    devices.configure()
+    from bench import shipped
+
+    entries, count = shipped.manifest(), len(data.load(resolved.dataset).test)
+    if count < min(entry.test_images for entry in entries):
+        raise UsageError(f"the zoo was measured on all test images, and {count} are here: run 'bench data fetch' first")
+    found: list[str] = []
+    with reporter.track("measuring the zoo", len(entries)):
+        for entry in entries:
+            found += shipped.problems([entry], shipped.Shelf(resolved, keys.published(), reporter.say), reporter.say)
+            reporter.advance(1, entry.name)
+    for problem in found:
+        click.echo(problem)
+    click.echo(f"{len(entries)} models measured on {count} test images, {len(found)} problems")
+    if found:
+        raise BenchError(f"{len(found)} models of the zoo are not what the manifest says")

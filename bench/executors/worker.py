@@ -83,10 +83,11 @@ class Attacker:
             plugin = registry.create("attacks", strategy, settings)
             if not isinstance(plugin, Strategy):
                 raise BenchError(f"{strategy} is no strategy")
-            self._sources[key] = plugin.build(name, self._known(setup))
+            self._sources[key] = plugin.build(name, self.known(setup))
         return self._sources[key]
 
-    def _known(self, setup: Setup) -> Knowledge:
+    def known(self, setup: Setup) -> Knowledge:
+        """What the attacker knows of a defended model."""
         if setup.weights not in self._knowledge:
             from bench import artifacts, data
             from bench.networks import wide_resnet

@@ -1,0 +1,129 @@
+"""The models that come with the package: `zoo/manifest.json` says what each is, how it was made and how good it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from bench import artifacts, contest, models, plan
+from bench.api import BenchError
+from bench.executors.worker import Attacker
+from bench.fingerprint import of_file
+from bench.keys import PrivateKey
+from bench.spec import Spec
+from bench.workshop import Bench as Workshop
+
+MANIFEST = artifacts.ZOO / "manifest.json"
+TOLERANCE = 0.001
+"""How far an accuracy may be from the manifest's: other processors round otherwise."""
+
+Say = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A defence's classifier, or a model for attacks on it: `none`, `linac`, `linac@surrogate:1`, `none@at-linf`."""
+
+    name: str
+    fingerprint: str
+    clean_accuracy: float
+    test_images: int
+    starts_from: str | None
+    """The entry whose weights it was trained from, if not from random ones."""
+    spec: Mapping[str, Any]
+    record: Mapping[str, Any]
+
+
+def manifest() -> list[Entry]:
+    return [Entry(**entry) for entry in json.loads(MANIFEST.read_text())]
+
+
+def write_manifest(names: Iterable[str], found: Mapping[str, artifacts.Artifact]) -> None:
+    """Lists artifacts of the zoo under their names, in this order."""
+    by_fingerprint = {artifact.fingerprint: name for name, artifact in found.items()}
+    entries = []
+    for name in names:
+        if name not in found:
+            continue
+        artifact, record = found[name], dict(found[name].record)
+        start = artifact.spec.get("start")
+        entries.append(
+            Entry(
+                name,
+                artifact.fingerprint,
+                record.pop("clean_accuracy"),
+                record.pop("test_images"),
+                by_fingerprint.get(start) if start else None,
+                artifact.spec,
+                record,
+            )
+        )
+    MANIFEST.write_text(json.dumps([dataclasses.asdict(entry) for entry in entries], indent=1) + "\n")
+
+
+class Shelf:
+    """Builds the models of the zoo by name, and measures them on all test images."""
+
+    def __init__(self, spec: Spec, key: PrivateKey, say: Say, may_train: bool = False) -> None:
+        self._spec, self._key, self._say, self._may_train = spec, key, say, may_train
+        self._attacker = Attacker(say)
+
+    def contest(self, name: str) -> contest.Contest:
+        """The defended model that an entry belongs to."""
+        return contest.prepare(self._spec, name.partition("@")[0], self._key, None, self._may_train, self._say)
+
+    def source(self, name: str) -> Any:
+        """An attacker's model."""
+        ready, source = self.contest(name), name.partition("@")[2]
+        (pair,) = plan.pairs([f"pgd@{source}"], ready.defence_name, ready.defence, plan.Choice())
+        return self._attacker.source(ready.setup(self._may_train), pair.strategy, pair.source)
+
+    def fingerprint(self, name: str) -> str:
+        """Of the artifact behind an entry, which is trained if it is not there and may be."""
+        ready = self.contest(name)
+        if "@" not in name:
+            assert ready.defended is not None
+            return ready.defended
+        self.source(name)
+        workshop = self._attacker.known(ready.setup(self._may_train)).workshop
+        assert isinstance(workshop, Workshop)
+        return workshop.given[-1].fingerprint
+
+    def accuracy(self, name: str) -> float:
+        """The share of the dataset's test images that it gets right, a defended model with its key."""
+        from bench.training import classify
+
+        ready = self.contest(name)
+        if "@" in name:
+            source = self.source(name)
+            logits = classify(lambda images, training: source.forward(images), lambda x: x, ready.dataset.shape)
+        else:
+            logits = ready.referee.logits
+        return models.measured(logits, ready.dataset.test)
+
+
+def problems(entries: Iterable[Entry], shelf: Shelf, say: Say) -> Iterator[str]:
+    """What does not hold of these entries: a weights file that was changed, or an accuracy that is another."""
+    for entry in entries:
+        artifact = artifacts.find(entry.fingerprint)
+        if artifact is None or artifact.path.parent != artifacts.ZOO:
+            yield f"{entry.name}: the manifest names {entry.fingerprint[:16]}, which is not in the zoo"
+            continue
+        if of_file(artifact.weights) != entry.record["weights_sha256"]:
+            yield f"{entry.name}: {artifact.weights} is not what the manifest lists (its sha256 differs)"
+            continue
+        try:
+            accuracy = shelf.accuracy(entry.name)
+        except BenchError as error:
+            yield f"{entry.name}: {error}"
+            continue
+        say(
+            f"{entry.name}: {100 * accuracy:.2f} % of the test images, {100 * entry.clean_accuracy:.2f} % in the manifest"
+        )
+        if abs(accuracy - entry.clean_accuracy) > TOLERANCE:
+            yield (
+                f"{entry.name}: {100 * accuracy:.2f} % of the test images are right, "
+                f"the manifest says {100 * entry.clean_accuracy:.2f} %"
+            )
