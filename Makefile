@@ -3,7 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: run test lint clean
+.PHONY: run test lint zoo clean
 
 run: $(VENV)/.installed
 	$(BIN)/bench run --defence block-shuffle --attack all
@@ -14,6 +14,11 @@ test: $(VENV)/.installed-test lint
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# Trains what bench/zoo holds from nothing: hours on two cores; interrupted, it goes on where it was.
+zoo: $(VENV)/.installed
+	$(BIN)/bench data fetch
+	$(BIN)/python tools/zoo.py
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bench needs Python 3.11 or newer: make PYTHON=python3.11 …")'

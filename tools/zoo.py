@@ -1,7 +1,7 @@
 """Trains the models that come with the package from nothing, and puts them into bench/zoo with their manifest.
 
 python tools/zoo.py                      all of them, one after the other; interrupted, it goes on where it was
-python tools/zoo.py block-shuffle        only those named so, or that belong to it (block-shuffle@bypass)
+python tools/zoo.py linac linac@bypass   only these
 
 Each is kept in half precision as soon as it is trained, and what is trained later starts from, or attacks, exactly
 what ships. The accuracies of the manifest are of the halves, on all test images.
@@ -35,7 +35,7 @@ def main(wanted: list[str]) -> None:
     devices.configure(training=True)
     found = {entry.name: artifacts.find(entry.fingerprint) for entry in _listed()}
     for name in NAMES:
-        if not wanted or name.partition("@")[0] in wanted or name in wanted:
+        if not wanted or name in wanted:
             found[name] = obtained(name)
             shipped.write_manifest(NAMES, {name: artifact for name, artifact in found.items() if artifact})
     used = {artifact.path for artifact in found.values() if artifact}
@@ -49,14 +49,13 @@ def _listed() -> list[shipped.Entry]:
 
 
 def obtained(name: str) -> Artifact:
-    """The model of this name in the zoo; trained and put there if need be."""
-    before = {artifact.fingerprint for artifact in artifacts.in_folder(artifacts.ZOO)}
-    shelf = shipped.Shelf(spec.resolve("laptop"), keys.published(), print, may_train=True)
-    identity = shelf.fingerprint(name)
-    trained = artifacts.find(identity)
-    assert trained is not None
-    if identity not in before:
-        halve(trained)
+    """The model of this name in the zoo; trained, put there and measured if need be."""
+    identity = shipped.Shelf(spec.resolve("laptop"), keys.published(), print, may_train=True).fingerprint(name)
+    artifact = artifacts.find(identity)
+    assert artifact is not None
+    if artifact.path.parent != artifacts.ZOO:
+        halve(artifact)
+    if identity not in {entry.fingerprint for entry in _listed()}:
         accuracy = shipped.Shelf(spec.resolve("laptop"), keys.published(), print).accuracy(name)
         _record(identity, clean_accuracy=accuracy)
     artifact = artifacts.find(identity)

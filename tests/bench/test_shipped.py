@@ -1,0 +1,72 @@
+"""The models that come with the package are those of the manifest, and `bench verify --zoo` tells if they are not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from bench import artifacts, shipped
+from bench.fingerprint import of_file
+from tests.conftest import bench
+
+ENTRIES = shipped.manifest()
+
+
+def test_the_manifest_lists_everything_in_the_zoo_and_nothing_else():
+    assert {entry.fingerprint for entry in ENTRIES} == {a.fingerprint for a in artifacts.in_folder(artifacts.ZOO)}
+    assert sum(path.stat().st_size for path in artifacts.ZOO.rglob("*") if path.is_file()) < 20 * 2**20
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_an_entry_is_what_its_artifact_says(entry):
+    artifact = artifacts.find(entry.fingerprint)
+    assert artifact.spec == entry.spec
+    assert of_file(artifact.weights) == entry.record["weights_sha256"]
+    assert artifact.record["clean_accuracy"] == entry.clean_accuracy
+    assert entry.test_images == 10_000
+    start = next((other.fingerprint for other in ENTRIES if other.name == entry.starts_from), None)
+    assert start == entry.spec.get("start")
+
+
+class Measured(shipped.Shelf):
+    """Says of every model that it gets this share of the images right."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+
+    def accuracy(self, name: str) -> float:
+        return self.share
+
+
+@pytest.mark.parametrize(("off", "found"), [(0.0005, 0), (-0.0005, 0), (0.002, 1), (-0.002, 1)])
+def test_an_accuracy_that_is_another_is_named(off, found):
+    entry = ENTRIES[0]
+    problems = list(shipped.problems([entry], Measured(entry.clean_accuracy + off), print))
+    assert len(problems) == found
+    assert all(entry.name in problem and "the manifest says" in problem for problem in problems)
+
+
+def test_other_weights_and_missing_ones_are_named(monkeypatch, tmp_path):
+    entry = ENTRIES[0]
+    changed = dataclasses.replace(entry, record={**entry.record, "weights_sha256": "0" * 64})
+    (problem,) = shipped.problems([changed], Measured(entry.clean_accuracy), print)
+    assert "sha256 differs" in problem
+    gone = dataclasses.replace(entry, fingerprint="0" * 64)
+    (problem,) = shipped.problems([gone], Measured(entry.clean_accuracy), print)
+    assert "not in the zoo" in problem
+
+
+def test_the_sample_inside_the_package_is_too_little_to_verify(tmp_path):
+    done = bench("verify", "--zoo", cwd=tmp_path, BENCH_HOME=str(tmp_path / "empty"))
+    assert done.returncode == 2
+    assert "bench data fetch" in done.stderr
+
+
+def test_a_manifest_is_read_as_it_was_written(monkeypatch, tmp_path):
+    monkeypatch.setattr(shipped, "MANIFEST", tmp_path / "manifest.json")
+    found = {entry.name: artifacts.find(entry.fingerprint) for entry in ENTRIES}
+    shipped.write_manifest([entry.name for entry in ENTRIES], found)
+    assert shipped.manifest() == ENTRIES
+    assert json.loads((tmp_path / "manifest.json").read_text())[0]["name"] == ENTRIES[0].name
