@@ -86,7 +86,7 @@ class Server:
         import psycopg
 
         with psycopg.connect(host=str(self._folder), user="bench", dbname="postgres", autocommit=True) as connection:
-            connection.execute(statement)  # type: ignore[arg-type]
+            connection.execute(statement)
 
     def close(self) -> None:
         with contextlib.suppress(subprocess.CalledProcessError):
