@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import exchange, keys
+from bench import keys
 from bench.api import BenchError
-from bench.archive import Archive
+from bench.exchange import examining, importing
+from bench.exchange.archive import Archive
 from bench.store import database, queries
 from tests.conftest import bench
 
@@ -43,9 +44,9 @@ def stored(path: Path) -> list[Any]:
     return connection.execute(query).fetchall()
 
 
-def taken(path: Path, folder: Path, key: keys.PrivateKey | None = None) -> exchange.Imported:
+def taken(path: Path, folder: Path, key: keys.PrivateKey | None = None) -> importing.Imported:
     db = folder / "theirs" / "bench.db"
-    return exchange.import_(path, str(db), db.with_suffix(".images"), key or keys.load(None), lambda text: None)
+    return importing.import_(path, str(db), db.with_suffix(".images"), key or keys.load(None), lambda text: None)
 
 
 def board(folder: Path) -> queries.Board:
@@ -245,7 +246,7 @@ def test_cut_short_or_with_flipped_bits_it_is_refused(packed: Path, tmp_path: Pa
     chance, whole, passed = random.Random(seed), packed.read_bytes(), 0
     said: list[str] = []
     with Archive(packed) as archive, tempfile.TemporaryDirectory() as folder:
-        honest = exchange.examine(archive, Path(folder))
+        honest = examining.examine(archive, Path(folder))
     for turn in range(40):
         content = bytearray(whole)
         if turn % 4 == 0:
@@ -256,7 +257,7 @@ def test_cut_short_or_with_flipped_bits_it_is_refused(packed: Path, tmp_path: Pa
         (tmp_path / "offered.zip").write_bytes(content)
         try:
             with Archive(tmp_path / "offered.zip") as archive, tempfile.TemporaryDirectory() as folder:
-                assert exchange.examine(archive, Path(folder)) == honest
+                assert examining.examine(archive, Path(folder)) == honest
             passed += 1
         except BenchError as refusal:
             said.append(str(refusal))
