@@ -27,7 +27,7 @@ def examine(archive: Archive, staged: Path) -> tuple[Tables, list[Rows]]:
     if len(archive.names("rows")) != len(rows):
         archive.refuse("it has rows of more cells than there are")
     _stage_images(archive, tables, staged)
-    _stage_weights(archive, staged / "artifacts")
+    _stage_weights(archive, tables, staged / "artifacts")
     return tables, rows
 
 
@@ -130,20 +130,36 @@ def _stage_images(archive: Archive, tables: Tables, staged: Path) -> None:
             stream.write(content)
 
 
-def _stage_weights(archive: Archive, folder: Path) -> None:
+def _stage_weights(archive: Archive, tables: Tables, folder: Path) -> None:
+    wanted = {defence["weights_sha256"] for defence in tables["defence"]}
     for name in archive.names("weights"):
         content = archive.read(name)
         if name.endswith(".npz"):
             archive.arrays(content, name, limit=2**32)
-        elif not isinstance(archive.json(content, name), dict):
+        elif not _describes(archive.json(content, name)):
             archive.refuse(f"{name} does not describe an artifact")
         with written_whole(folder / name.removeprefix("weights/")) as stream:
             stream.write(content)
     for artifact in artifacts.in_folder(folder):
-        if fingerprint(artifact.spec) != artifact.fingerprint or artifact.fingerprint[:16] != artifact.path.name:
-            archive.refuse(f"weights/{artifact.path.name} does not fit its fingerprint")
-        if not artifact.weights.exists() or artifact.record.get("weights_sha256") != of_file(artifact.weights):
-            archive.refuse(f"weights/{artifact.path.name} is not what its description says (sha256 differs)")
-        recipe = artifact.spec.get("recipe", {})
-        if not 0 < recipe.get("depth", 0) <= LARGEST_NETWORK[0] or not 0 < recipe.get("width", 0) <= LARGEST_NETWORK[1]:
-            archive.refuse(f"weights/{artifact.path.name} is of a larger network than any here")
+        name, said = f"weights/{artifact.path.name}", artifact.weights_digest
+        if fingerprint(artifact.spec) != artifact.fingerprint:
+            archive.refuse(f"{name} does not fit its fingerprint")
+        if not artifact.weights.exists() or said != of_file(artifact.weights) or said[:16] != artifact.path.name:
+            archive.refuse(f"{name} is not what its description says (sha256 differs)")
+        if said not in wanted:
+            archive.refuse(f"{name} is of no defence in it")
+        recipe = artifact.spec["recipe"]
+        if not 0 < recipe["depth"] <= LARGEST_NETWORK[0] or not 0 < recipe["width"] <= LARGEST_NETWORK[1]:
+            archive.refuse(f"{name} is of a larger network than any here")
+
+
+def _describes(content: Any) -> bool:
+    """Whether it has the form of an `artifact.json`, as far as anybody relies on it."""
+    if not isinstance(content, dict) or not isinstance(content.get("fingerprint"), str):
+        return False
+    spec, record = content.get("spec"), content.get("record")
+    if not isinstance(spec, dict) or not isinstance(spec.get("recipe"), dict) or not isinstance(record, dict):
+        return False
+    return isinstance(record.get("weights_sha256"), str) and all(
+        type(spec["recipe"].get(name)) is int for name in ("depth", "width")
+    )

@@ -67,14 +67,13 @@ def _packed_rows(connection: sa.Connection, key: writer.CellKey) -> bytes:
 
 
 def _weights(defences: Sequence[Mapping[str, Any]]) -> dict[str, Path]:
-    by_digest = {artifact.weights_digest: artifact for artifact in artifacts.all_artifacts()}
     files = {}
     for defence in defences:
-        artifact = by_digest.get(defence["weights_sha256"])
+        artifact = artifacts.with_weights(defence["weights_sha256"])
         if artifact is None:
             raise BenchError(f"the weights of {defence['name']} ({defence['weights_sha256'][:12]}…) are not here any more")
         for file in ("weights.npz", "artifact.json"):
-            files[f"weights/{artifact.path.name}/{file}"] = artifact.path / file
+            files[f"weights/{artifact.weights_digest[:16]}/{file}"] = artifact.path / file
     return files
 
 

@@ -16,7 +16,7 @@ from bench import artifacts, doubts
 from bench.exchange.archive import Archive
 from bench.exchange.examining import examine
 from bench.exchange.layout import TABLES, Rows, Tables, cell_of
-from bench.home import home, written_whole
+from bench.home import written_whole
 from bench.keys import PrivateKey
 from bench.store import database, schema, writer
 from bench.store.writer import ShardResult
@@ -54,10 +54,11 @@ def import_(path: Path, db: str, folder: Path, key: PrivateKey, say: Callable[[s
 
 
 def _keep_weights(folder: Path) -> None:
+    """Where `bench verify` finds them, and no run: what somebody calls a classifier of ours may be anything."""
     for artifact in artifacts.in_folder(folder):
-        if artifacts.find(artifact.fingerprint) is None:
+        if artifacts.with_weights(artifact.weights_digest) is None:
             for name in ("weights.npz", "artifact.json"):
-                with written_whole(home() / "artifacts" / artifact.path.name / name) as stream:
+                with written_whole(artifacts.imported() / artifact.path.name / name) as stream:
                     stream.write((artifact.path / name).read_bytes())
 
 
