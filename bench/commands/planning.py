@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from bench.estimate import Line
 
+WIDTH = 104  # of the table: a count that is cut off says nothing
+
 
 @click.command(
     epilog=examples(
@@ -70,7 +72,7 @@ def plan(
     images = data.load(resolved.dataset)
     planned = [(request, _pairs(resolved, request, attacks, (), False, False)) for request in chosen_defences(defences)]
     devices.configure()
-    reporter, console, everything = Reporter(), Console(), 0.0
+    reporter, console, everything = Reporter(), Console(width=max(WIDTH, Console().width)), 0.0
     total, scaled = resolved.examples * len(resolved.norms), set[int]()
     for request, pairs in planned:
         name, settings = registry.parse(request)
