@@ -7,6 +7,7 @@ import logging
 import os
 import queue
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -98,13 +99,13 @@ class RayCrew(Crew):
         except ModuleNotFoundError:
             raise UsageError("--executor ray needs Ray: pip install 'bench-keyed-defences[ray]'") from None
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        _knock(address)
         options: dict[str, Any] = {"address": address} if address else {"num_cpus": limits.workers}
         handler = signal.getsignal(signal.SIGTERM)  # Ray puts its own there
         try:
             ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False, **options)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            reason = " ".join(str(error).split())[:300]
-            raise UsageError(f"--ray-address {address}: no Ray cluster answers there ({reason})") from error
+            raise _no_answer(address, error) from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
         self._memory, self._gpus = limits.memory, gpus
@@ -153,3 +154,20 @@ class RayCrew(Crew):
         import ray
 
         ray.shutdown()
+
+
+def _knock(address: str | None) -> None:
+    """Refuses an address where nobody listens at once; Ray itself would try for minutes."""
+    host, _, port = (address or "").rpartition(":")
+    if host and port.isdigit() and "/" not in host:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        except (OSError, OverflowError) as error:
+            raise _no_answer(address, error) from error
+
+
+def _no_answer(address: str | None, error: Exception) -> BenchError:
+    reason = " ".join(str(error).split())[:300]
+    if address is None:
+        return BenchError(f"Ray does not start on this machine ({reason}): --executor local does without it")
+    return UsageError(f"--ray-address {address}: no Ray cluster answers there ({reason})")
