@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import collections
 import logging
 import os
@@ -61,8 +62,8 @@ class Attendant:
 class RayWorker(Worker):
     """An actor, and the streams of messages about the tasks it has, the current one first."""
 
-    def __init__(self, actor: Any) -> None:
-        self.actor = actor
+    def __init__(self, actor: Any, crew: RayCrew) -> None:
+        self.actor, self._crew = actor, crew
         self.streams: collections.deque[Any] = collections.deque()
 
     def send(self, task: Task) -> None:
@@ -84,7 +85,8 @@ class RayWorker(Worker):
     def end(self) -> None:
         import ray
 
-        ray.kill(self.actor, no_restart=True)
+        if not self._crew.gone:
+            ray.kill(self.actor, no_restart=True)
 
 
 class RayCrew(Crew):
@@ -109,7 +111,8 @@ class RayCrew(Crew):
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
         self._memory, self._gpus = limits.memory, gpus
-        self._heard = False
+        self._head = str(ray.get_runtime_context().gcs_address)
+        self.gone = self._heard = False
         self._began = time.monotonic()
 
     def hire(self) -> RayWorker:
@@ -119,7 +122,7 @@ class RayCrew(Crew):
         remote = ray.remote(num_cpus=1, num_gpus=self._gpus, max_restarts=0, max_task_retries=0)(Attendant)
         settings = {name: os.environ[name] for name in HANDED_ON if name in os.environ}
         settings["BENCH_HOME"] = str(home().absolute())
-        return RayWorker(remote.remote(settings, os.getcwd(), 1, self._memory))
+        return RayWorker(remote.remote(settings, os.getcwd(), 1, self._memory), self)
 
     def listen(self, workers: Sequence[Worker], seconds: float) -> list[tuple[Worker, Message]]:
         import ray
@@ -131,10 +134,13 @@ class RayCrew(Crew):
         try:
             ready, _ = ray.wait(list(streams), num_returns=1, timeout=seconds)
             self._complain(bool(ready))
-        except (ray.exceptions.RayError, ConnectionError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise BenchError(f"the Ray cluster is gone ({reason}): start it, then run the same command again") from error
-        return [(streams[stream], streams[stream].hear()) for stream in ready]
+            heard: list[tuple[Worker, Message]] = [(streams[stream], streams[stream].hear()) for stream in ready]
+            if any(message[0] == "lost" for _, message in heard):
+                _knock(self._head)  # a lost worker costs its shard an attempt, a lost cluster nothing
+            return heard
+        except (ray.exceptions.RayError, ConnectionError, UsageError) as error:
+            self.gone = True
+            raise BenchError("the Ray cluster is gone: start it, then run the same command again") from error
 
     def _complain(self, heard: bool) -> None:
         """A cluster too small for a worker, for as long as an autoscaler may take, is an error; a busy one is waited for."""
@@ -153,7 +159,10 @@ class RayCrew(Crew):
     def close(self) -> None:
         import ray
 
-        ray.shutdown()
+        if self.gone:
+            atexit.unregister(ray.shutdown)  # it would try to reach the cluster for a minute
+        else:
+            ray.shutdown()
 
 
 def _knock(address: str | None) -> None:

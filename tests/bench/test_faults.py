@@ -211,7 +211,8 @@ class Lock:
 
     def end(self) -> None:
         if self._other is not None:
-            self._other.execute("ROLLBACK")
+            self._other.close()  # which rolls back
+            self._other = None
 
 
 class Outage:
