@@ -22,6 +22,7 @@ from bench.executors.worker import Attacker, Task
 from bench.home import home
 
 PATIENCE = 120.0  # seconds without a word from any worker, at the start, until the cluster's size is questioned
+MOMENT = 2.0  # seconds: where a whole cluster ends, its head may outlive a worker by so much
 # Settings a node takes over from the driver, unless it has its own; never the key
 HANDED_ON = ("BENCH_ARTIFACTS", "TF_ENABLE_ONEDNN_OPTS")
 
@@ -136,6 +137,7 @@ class RayCrew(Crew):
             self._complain(bool(ready))
             heard: list[tuple[Worker, Message]] = [(streams[stream], streams[stream].hear()) for stream in ready]
             if any(message[0] == "lost" for _, message in heard):
+                time.sleep(MOMENT)
                 _knock(self._head)  # a lost worker costs its shard an attempt, a lost cluster nothing
             return heard
         except (ray.exceptions.RayError, ConnectionError, UsageError) as error:
