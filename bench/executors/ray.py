@@ -162,7 +162,7 @@ class RayCrew(Crew):
         import ray
 
         if self.gone:
-            atexit.unregister(ray.shutdown)  # it would try to reach the cluster for a minute
+            atexit.register(os._exit, 1)  # before Ray's own end, which tries to reach the cluster for a minute
         else:
             ray.shutdown()
 
