@@ -45,8 +45,8 @@ class Artifact:
 
 
 def find(fingerprint: str) -> Artifact | None:
-    """The artifact of this fingerprint, from the zoo or the cache folder."""
-    for root in (ZOO, home() / "artifacts"):
+    """The artifact of this fingerprint, from the cache folder or the zoo."""
+    for root in (home() / "artifacts", ZOO):
         if (root / fingerprint[:16] / "artifact.json").exists():
             return _read(root / fingerprint[:16])
     if remote.pull(fingerprint[:16], home() / "artifacts"):
@@ -62,10 +62,21 @@ def located(weights: Path) -> Path:
     return found.weights if found is not None else weights
 
 
-def all_artifacts(more: Path | None = None) -> list[Artifact]:
-    """Everything there is, of what is there twice the zoo's; `more` is another folder to look in."""
-    roots = (*([more] if more else []), home() / "artifacts", ZOO)
+def all_artifacts() -> list[Artifact]:
+    """Everything there is, the cache folder first."""
+    roots = (ZOO, home() / "artifacts")
     return list({artifact.fingerprint: artifact for root in roots for artifact in in_folder(root)}.values())
+
+
+def imported() -> Path:
+    """Where weights are kept that came with somebody's results: they judge those again, and no run ever uses them."""
+    return home() / "imported"
+
+
+def with_weights(digest: str, more: Path | None = None) -> Artifact | None:
+    """The artifact with these very weights, also of imported ones; `more` is another folder to look in."""
+    roots = (home() / "artifacts", ZOO, imported(), *([more] if more else []))
+    return next((a for root in roots for a in in_folder(root) if a.weights_digest == digest), None)
 
 
 def in_folder(root: Path) -> list[Artifact]:

@@ -1,27 +1,18 @@
 """What a run will cost before it runs: counts from the engines' budgets, times from a short calibration here.
 
-Counts are the most that can be needed: attacks stop early on what they have broken. Models that are not trained yet
-are timed with random weights, which cost the same.
+Counts are the most that can be needed: attacks stop early on what they have broken.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import os
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from bench import registry
-from bench.api import Defence, Engine
-from bench.data import Dataset
+from bench.api import Engine
+from bench.calibration import MEMBERS, Calibration, kind_of, recipe_of
 from bench.plan import Pair
 from bench.spec import Spec
-
-PLAIN = ("nominal", "at-linf", "at-l2")
-MEMBERS = {"ensemble": PLAIN}  # sources that are several models at once
-SECONDS = 1.0  # how long each pass is timed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,101 +47,6 @@ def budget(pair: Pair) -> Count:
 
 def _parts(engine: Engine) -> Sequence[Engine]:
     return list(getattr(engine, "engines", {}).values()) or [engine]
-
-
-def kind_of(source: str) -> str:
-    """What a pass over a source computes: a plain network, the bypass, the defence or its reconstruction."""
-    name = source.partition(":")[0]
-    if name in (*PLAIN, "user", *MEMBERS):
-        return "plain"
-    if name.startswith("bypass") or name.endswith("bypass"):
-        return "bypass"
-    return "reconstruction" if name == "reconstruction" else "defended"
-
-
-@dataclasses.dataclass(frozen=True)
-class Seconds:
-    """Of one image on this machine with all its cores busy."""
-
-    query: float
-    gradient: float
-
-
-class Calibration:
-    """Times the passes that a defence's sources need, each the first time it is asked for."""
-
-    def __init__(self, spec: Spec, dataset: Dataset, name: str, defence: Defence) -> None:
-        self._spec, self._dataset, self._name, self._defence = spec, dataset, name, defence
-        self._known: dict[tuple[str, int, int], Seconds] = {}
-
-    def source(self, source: str) -> Seconds:
-        """One pass over the source, forward and with a gradient."""
-        members = MEMBERS.get(source, (source,))
-        timed = [self._timed(kind_of(member), *self._size(member)) for member in members]
-        return Seconds(sum(t.query for t in timed), sum(t.gradient for t in timed))
-
-    def judging(self) -> float:
-        """What the referee needs for an image: the transform and the defended classifier."""
-        fields, _ = self._spec.recipe(self._name)
-        return self._timed("defended", fields["depth"], fields["width"]).query
-
-    def _size(self, source: str) -> tuple[int, int]:
-        name = source.partition(":")[0]
-        roles = (name, "none") if name in PLAIN else (f"{name}:{self._name}", name, self._name)
-        fields, _ = self._spec.recipe(*roles)
-        return fields["depth"], fields["width"]
-
-    def _timed(self, kind: str, depth: int, width: int) -> Seconds:
-        if (kind, depth, width) not in self._known:
-            self._known[kind, depth, width] = self._measure(kind, depth, width)
-        return self._known[kind, depth, width]
-
-    def _measure(self, kind: str, depth: int, width: int) -> Seconds:
-        import tensorflow as tf
-
-        from attacks.losses import UNTARGETED
-        from attacks.sources import ModelSource
-
-        source = ModelSource(kind, self._forward(kind, depth, width))
-        loss = next(iter(UNTARGETED.values()))
-        count = max(2, os.cpu_count() or 1)
-        images = tf.constant(self._dataset.test.first(count).unit())
-        labels = tf.constant(self._dataset.test.first(count).labels)
-        query = tf.function(lambda: source.logits(images))
-        gradient = tf.function(lambda: source.gradient(loss, images, labels).gradient)
-        return Seconds(_seconds(query) / count, _seconds(gradient) / count)
-
-    def _forward(self, kind: str, depth: int, width: int) -> Callable[[Any], Any]:
-        from bench.networks import wide_resnet
-
-        shape, classes = self._dataset.shape, len(self._dataset.classes)
-        defence = self._defence
-        if kind == "plain":
-            defence = registry.create("defences", "none", {})
-        elif kind == "reconstruction" and (changed := defence.reconstruction()) is not None:
-            defence = registry.create("defences", self._name, changed)
-        network = wide_resnet(defence.output_shape(shape), classes, depth, width)
-        if kind == "bypass":
-            front = defence.bypass(shape)
-            return lambda images: network(front(images, training=False), training=False)
-        state = self._state if defence is self._defence else {}
-        key = 1 if defence.keyed else None
-        return lambda images: network(defence.transform(images, key, state), training=False)
-
-    @functools.cached_property
-    def _state(self) -> Mapping[str, Any]:
-        """What the defence learns from images; from the test images, which does for a stop watch."""
-        return self._defence.fit(self._dataset.test.first(500).unit())
-
-
-def _seconds(compute: Callable[[], Any]) -> float:
-    """Of one call, after a first one that compiles."""
-    compute().numpy()
-    began, calls = time.perf_counter(), 0
-    while calls < 1 or time.perf_counter() - began < SECONDS:
-        compute().numpy()
-        calls += 1
-    return (time.perf_counter() - began) / calls
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,15 +87,19 @@ class Training:
 
 
 def training(spec: Spec, name: str, pairs: Sequence[Pair], images: int, calibration: Calibration) -> Training:
-    """The defended classifier and every source: epochs × images, and the attack's steps in adversarial training."""
+    """The defended classifier and every source: epochs × images, and the attack's steps in adversarial training.
+
+    A step of training goes back to the weights as well, which costs as much again as going back to the image.
+    Transforms are not gone back through; a recipe with `copies` computes so many of an image, others one an epoch.
+    """
     wanted = {name, *(m for pair in pairs for m in MEMBERS.get(pair.source, (pair.source,)))}
     wanted -= {source for source in wanted if source in ("self", "query") or source.startswith(("user", "key-", "guess"))}
     passes, seconds = 0, 0.0
     for source in wanted:
-        kind = source.partition(":")[0]
-        roles = (kind, "none") if kind in PLAIN else (f"{kind}:{name}", kind, name)
-        fields, _ = spec.recipe(*(roles if source != name else (name,)))
-        own = fields["epochs"] * images * (1 + (fields.get("adversary") or {}).get("steps", 0))
-        passes += own
-        seconds += own * calibration.source("surrogate" if source == name else source).gradient
+        fields = recipe_of(spec, name, source)
+        epochs, steps = fields["epochs"], (fields.get("adversary") or {}).get("steps", 0)
+        front, network = calibration.front(source), calibration.network(source)
+        passes += epochs * images * (1 + steps)
+        step = 2 * network.gradient - network.query + steps * network.gradient
+        seconds += images * (epochs * step + (fields.get("copies") or epochs) * front.query)
     return Training(len(wanted), passes, seconds)

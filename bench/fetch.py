@@ -138,7 +138,7 @@ def _binary_batch(read: Read, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _python_batch(read: Read, name: str) -> tuple[np.ndarray, np.ndarray]:
-    batch = load_arrays(_content(read, name))
+    batch = load_arrays(io.BytesIO(_content(read, name)))
     return _planes(batch[b"data"]), np.asarray(batch[b"labels"], np.uint8)
 
 

@@ -35,6 +35,21 @@ def wide_resnet(shape: Shape, classes: int, depth: int, width: int) -> keras.Mod
     return keras.Model(image, keras.layers.Dense(classes, name="logits")(x))
 
 
+def products(shape: Shape, classes: int, depth: int, width: int) -> int:
+    """The multiplications of a forward pass of `wide_resnet` over one image: of its convolutions and its last layer."""
+    (rows, columns, before), blocks = shape, blocks_per_group(depth)
+    total = rows * columns * 9 * before * 16
+    before = 16
+    for group, base in enumerate(BASE_WIDTHS):
+        channels = base * width
+        if group > 0:
+            rows, columns = -(-rows // 2), -(-columns // 2)
+        first = 9 * before * channels + before * channels  # the shortcut of a group's first block is a convolution too
+        total += rows * columns * (first + (2 * blocks - 1) * 9 * channels**2)
+        before = channels
+    return total + before * classes
+
+
 def _block(x: keras.KerasTensor, channels: int, stride: int, project: bool, name: str) -> keras.KerasTensor:
     """BN, swish, conv, BN, swish, conv; the projection of a group's first block reads the activated input."""
     activated = _normalised(x, f"{name}-batchnorm_0")

@@ -108,8 +108,11 @@ def problems(entries: Iterable[Entry], shelf: Shelf, say: Say) -> Iterator[str]:
     """What does not hold of these entries: a weights file that was changed, or an accuracy that is another."""
     for entry in entries:
         artifact = artifacts.find(entry.fingerprint)
-        if artifact is None or artifact.path.parent != artifacts.ZOO:
+        if artifact is None:
             yield f"{entry.name}: the manifest names {entry.fingerprint[:16]}, which is not in the zoo"
+            continue
+        if artifact.path.parent != artifacts.ZOO:
+            yield f"{entry.name}: {artifact.path} stands before the zoo's: move it away, or set BENCH_HOME to another folder"
             continue
         if of_file(artifact.weights) != entry.record["weights_sha256"]:
             yield f"{entry.name}: {artifact.weights} is not what the manifest lists (its sha256 differs)"

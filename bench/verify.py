@@ -266,9 +266,7 @@ class BoardCheck:
 
     def _referee(self, key: PrivateKey, more_artifacts: Path | None) -> tuple[Referee, data.Split]:
         defence, board = self.defence, self.board
-        artifact = next(
-            (a for a in artifacts.all_artifacts(more_artifacts) if a.weights_digest == defence["weights_sha256"]), None
-        )
+        artifact = artifacts.with_weights(defence["weights_sha256"], more_artifacts)
         if artifact is None:
             raise CannotJudge(f"the weights it was judged with ({defence['weights_sha256'][:12]}…) are not here")
         if fingerprint(artifact.spec) != artifact.fingerprint:

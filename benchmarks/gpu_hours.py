@@ -9,7 +9,9 @@ convolutions; a GPU is assumed to reach the share of its peak that is given besi
 from __future__ import annotations
 
 from bench import estimate, plan, registry, spec
-from bench.estimate import PLAIN, Count
+from bench.calibration import kind_of, recipe_of
+from bench.estimate import Count
+from bench.networks import products
 
 # Peak of dense float32 products (TF32 where the GPU has it), in 10^12 operations a second, and the share assumed.
 GPUS = {"V100": (15.7, 0.60), "A100": (156.0, 0.35), "H100": (495.0, 0.30)}
@@ -18,12 +20,7 @@ IMAGES = 50_000
 
 def network(depth: int, width: int) -> float:
     """Operations of a forward pass of a wide residual network on one 32×32 image."""
-    blocks, before, total = (depth - 4) // 6, 16, 32 * 32 * 9 * 3 * 16
-    for side, base in ((32, 16), (16, 32), (8, 64)):
-        channels = base * width
-        total += side**2 * 9 * (before * channels + (2 * blocks - 1) * channels**2) + side**2 * before * channels
-        before = channels
-    return 2.0 * total
+    return 2.0 * products((32, 32, 3), 10, depth, width)
 
 
 def fit(hidden: int = 256, layers: int = 5, inputs: int = 20, steps: int = 320, pixels: int = 32) -> float:
@@ -33,9 +30,12 @@ def fit(hidden: int = 256, layers: int = 5, inputs: int = 20, steps: int = 320, 
 
 
 def operations(kind: str, depth: int, width: int) -> tuple[float, float]:
-    """Of a query and of a gradient: backward to the input costs as much as forward, through a fit four times as much."""
-    forward, through = network(depth, width), fit() * (kind in ("defended", "reconstruction"))
-    return forward + through, 2 * forward + 5 * through
+    """Of a query and of a gradient: backward to the input costs as much as forward, through a fit four times as much.
+
+    A reconstruction is not gone back through: its backward pass is the identity.
+    """
+    forward, fits = network(depth, width), {"defended": 5, "reconstruction": 1}.get(kind, 0)
+    return forward + fit() * bool(fits), 2 * forward + fit() * fits
 
 
 def hours(total: float, gpu: str) -> float:
@@ -52,8 +52,9 @@ def main() -> None:
     spent: dict[tuple[str, str], float] = {}
     counts: dict[tuple[str, str], Count] = {}
     for pair in pairs:
-        kind, once = estimate.kind_of(pair.source), estimate.budget(pair)
-        query, gradient = operations(kind, *_size(paper, pair.source))
+        kind, once = kind_of(pair.source), estimate.budget(pair)
+        fields = recipe_of(paper, "linac", pair.source)
+        query, gradient = operations(kind, fields["depth"], fields["width"])
         judged = network(70, 16) + fit()
         line = (pair.engine, kind)
         spent[line] = spent.get(line, 0.0) + examples * (once.gradients * gradient + once.queries * query + judged)
@@ -70,18 +71,10 @@ def main() -> None:
 
 def _training(paper: spec.Spec, source: str) -> float:
     """Operations of a training: forward and backward at twice that, with a fit an image and epoch where there is one."""
-    name = source.partition(":")[0]
-    fields, _ = paper.recipe(*((name, "none") if name in PLAIN else (f"{name}:linac", name, "linac")))
-    kind = "defended" if source == "linac" else estimate.kind_of(source)
+    fields, kind = recipe_of(paper, "linac", source), kind_of(source)
     attack = 2 * (fields.get("adversary") or {}).get("steps", 0)
     each = (3 + attack) * network(fields["depth"], fields["width"]) + fit() * (kind in ("defended", "reconstruction"))
     return float(fields["epochs"] * IMAGES * each)
-
-
-def _size(paper: spec.Spec, source: str) -> tuple[int, int]:
-    name = source.partition(":")[0]
-    fields, _ = paper.recipe(*((name, "none") if name in PLAIN else (f"{name}:linac", name, "linac")))
-    return fields["depth"], fields["width"]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What the harness adds to attack and classification, and what a second worker brings, on this machine.
 
-python -m benchmarks.overhead [--examples 100] [--attack pgd] [--defence block-shuffle] [--source nominal]
+python -m benchmarks.overhead [--examples 100] [--shard-size 50] [--attack pgd] [--defence block-shuffle] [--source nominal]
 
 The bare loop attacks shard after shard and has the referee judge them, in one process. The harness does the same with
 a worker process, claims, checks, images on disk and a transaction a shard. Both are warm: every computation was
@@ -67,7 +67,10 @@ def prepared(options: argparse.Namespace, seed: int) -> tuple[contest.Contest, l
 def bare(options: argparse.Namespace, folder: Path) -> Callable[[int], Spent]:
     """The cost of attack and classification alone, for a seed."""
     attacker = Attacker(print)
-    run = Run(open_database(str(folder / "bare.db"), create=True), folder, Options(), Reporter(quiet=True))
+    run = Run(
+        open_database(str(folder / "bare.db"), create=True), folder, Options(shard_size=options.shard_size),
+        Reporter(quiet=True),
+    )  # fmt: skip
 
     def timed(seed: int) -> Spent:
         ready, pairs = prepared(options, seed)
@@ -91,7 +94,7 @@ def harness(options: argparse.Namespace, folder: Path, workers: int) -> tuple[Ca
     reporter = Reporter(quiet=True)
     executor = choosing.executor("local", Limits(workers), reporter.say)
     database = open_database(str(folder / f"workers{workers}.db"), create=True)
-    run = Run(database, folder / f"images{workers}", Options(), reporter, executor)
+    run = Run(database, folder / f"images{workers}", Options(shard_size=options.shard_size), reporter, executor)
 
     def timed(seed: int) -> Spent:
         ready, pairs = prepared(options, seed)
@@ -108,6 +111,7 @@ def harness(options: argparse.Namespace, folder: Path, workers: int) -> tuple[Ca
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--examples", type=int, default=100)
+    parser.add_argument("--shard-size", type=int, default=50)
     parser.add_argument("--attack", default="pgd")
     parser.add_argument("--defence", default="block-shuffle")
     parser.add_argument("--source", default="nominal")
@@ -119,13 +123,17 @@ def main() -> None:
         two, run_two = harness(options, Path(name), 2)
         ways: dict[str, Any] = {"bare loop": bare(options, Path(name)), "one worker": one, "two workers": two}
         try:
-            for way in ways.values():
-                way(0)
-            seconds = {way: [timed(seed) for seed in range(1, options.rounds + 1)] for way, timed in ways.items()}
+            for timed in ways.values():
+                timed(0)
+            seconds: dict[str, list[Spent]] = {way: [] for way in ways}
+            for seed in range(1, options.rounds + 1):  # by turns, so that what else the machine does meets all alike
+                for way, timed in ways.items():
+                    seconds[way].append(timed(seed))
         finally:
             run_one.close()
             run_two.close()
-    print(f"{options.attack}@{options.source} on {options.defence}, {options.examples} examples, median of {options.rounds}")
+    print(f"{options.attack}@{options.source} on {options.defence}, {options.examples} examples in shards of "
+          f"{options.shard_size}, median of {options.rounds}")  # fmt: skip
     wall = {way: statistics.median(spent.wall for spent in found) for way, found in seconds.items()}
     cpu = {way: statistics.median(spent.cpu for spent in found) for way, found in seconds.items()}
     for way in ways:

@@ -62,15 +62,31 @@ class Server:
     def stop(self, mode: str = "immediate") -> None:
         self._call("pg_ctl", "-D", self._data, "-w", "-m", mode, "stop")
 
-    def database(self) -> str:
-        """The URL of a new empty database."""
+    def database(self, disk: Path | None = None) -> str:
+        """The URL of a new empty database; its tables on a disk of their own, if one is given."""
+        self._made += 1
+        name, place = f"bench{self._made}", ""
+        if disk is not None:
+            folder = disk / "tables"
+            folder.mkdir()
+            if self._user:
+                os.chown(folder, self._user.pw_uid, self._user.pw_gid)
+            self._execute(f"CREATE TABLESPACE {name} LOCATION '{folder}'")
+            place = f" TABLESPACE {name}"
+        self._execute(f"CREATE DATABASE {name}{place}")
+        return f"postgresql://bench@/{name}?host={self._folder}"
+
+    def drop(self, url: str) -> None:
+        """Removes a database that has a disk of its own."""
+        name = url.partition("@/")[2].partition("?")[0]
+        self._execute(f"DROP DATABASE {name}")
+        self._execute(f"DROP TABLESPACE {name}")
+
+    def _execute(self, statement: str) -> None:
         import psycopg
 
-        self._made += 1
-        name = f"bench{self._made}"
         with psycopg.connect(host=str(self._folder), user="bench", dbname="postgres", autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
-        return f"postgresql://bench@/{name}?host={self._folder}"
+            connection.execute(statement)
 
     def close(self) -> None:
         with contextlib.suppress(subprocess.CalledProcessError):

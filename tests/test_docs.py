@@ -29,3 +29,10 @@ def test_links_in_the_docs_lead_somewhere() -> None:
     for page in (ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.md")):
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_tests_that_the_docs_name_are_there() -> None:
+    there = {name for file in ROOT.glob("tests/*/test_*.py") for name in re.findall(r"def (test_\w+)\(", file.read_text())}
+    named = {name for page in ROOT.glob("docs/*.md") for name in re.findall(r"`(test_\w+)`", page.read_text())}
+    assert len(named) > 10
+    assert named <= there

@@ -4,7 +4,8 @@ python tools/kill_test.py [--kills 20] [--examples 200] [--seed 0] [--drivers 1]
                           [--run '--executor ray --workers 2']
 
 With --drivers 2 two runs work on one database at once, and one of them is killed each time. --db is an empty database
-for the killed runs; without it they have an SQLite file. --run has more options for them.
+for the killed runs; without it they have an SQLite file. --run has more options for them. In the end the rows have to
+be the same, value for value, every example has to be in one shard, and `bench verify` has to find nothing.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ QUERY = """SELECT board.norm, attack.name, source.name, result.example_idx, corr
     source_success, source_margin, restart, target, part, result.gradients, result.queries FROM result
     JOIN board ON board.id = result.board_id JOIN attack ON attack.id = result.attack_id
     JOIN source ON source.id = result.source_id ORDER BY 1, 2, 3, 4"""
-COMMAND = (
-    sys.executable, "-m", "bench.cli", "run", "--defence", "block-shuffle", "--attack", "pgd@nominal", "--preset", "smoke",
-)  # fmt: skip
+SHARDS = "SELECT SUM(stop - start), SUM(CASE WHEN attempt > 1 THEN 1 ELSE 0 END), COUNT(*) FROM shard WHERE status = 'done'"
+BENCH = (sys.executable, "-m", "bench.cli")
+COMMAND = (*BENCH, "run", "--defence", "block-shuffle", "--attack", "pgd@nominal", "--preset", "smoke")
 
 
 def start(folder: Path, db: str, examples: int, *more: str) -> subprocess.Popen[bytes]:
@@ -43,6 +44,13 @@ def rows(db: str) -> list[tuple[object, ...]]:
     """Every result with the names of its cell in place of ids, in an order of its own."""
     with sa.create_engine(url_of(db)).connect() as connection:
         return sorted(tuple(row) for row in connection.execute(sa.text(QUERY)))
+
+
+def shards(db: str) -> tuple[int, int, int]:
+    """Of the finished shards: the examples in them, those that were tried more than once, and all."""
+    with sa.create_engine(url_of(db)).connect() as connection:
+        examples, again, count = connection.execute(sa.text(SHARDS)).one()
+        return int(examples), int(again), int(count)
 
 
 def stored(db: str) -> int:
@@ -88,7 +96,14 @@ def main() -> None:
             sys.exit("the last run failed")
         if rows(killed) != rows(calm):
             sys.exit("the rows differ")
-        print(f"killed {options.kills} times: the same {stored(killed)} rows, value for value")
+        examples, again, count = shards(killed)
+        if examples != stored(killed):
+            sys.exit(f"{examples} examples in shards, {stored(killed)} rows")
+        judged = subprocess.run([*BENCH, "verify", "--db", killed], cwd=folder, capture_output=True, text=True)
+        if judged.returncode:
+            sys.exit(judged.stdout + judged.stderr)
+        print(f"killed {options.kills} times: the same {stored(killed)} rows, value for value, in {count} shards, {again} "
+              f"of them tried more than once; verify: {judged.stdout.strip().splitlines()[-1]}")  # fmt: skip
 
 
 if __name__ == "__main__":

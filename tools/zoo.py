@@ -10,6 +10,7 @@ what ships. The accuracies of the manifest are of the halves, on all test images
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -66,7 +67,7 @@ def obtained(name: str) -> Artifact:
 
 
 def halve(artifact: Artifact) -> None:
-    """Copies a trained model from the cache folder into the zoo, in half precision."""
+    """Moves a trained model from the cache folder into the zoo, in half precision."""
     folder = artifacts.ZOO / artifact.path.name
     folder.mkdir(parents=True, exist_ok=True)
     halves = {name: value.astype(np.float16) for name, value in artifacts.read_arrays(artifact.weights).items()}
@@ -74,6 +75,7 @@ def halve(artifact: Artifact) -> None:
     record = {**artifact.record, "precision": "float16", "weights_sha256": of_file(folder / "weights.npz")}
     content = {"fingerprint": artifact.fingerprint, "spec": artifact.spec, "record": record}
     (folder / "artifact.json").write_text(json.dumps(content, indent=1) + "\n")
+    shutil.rmtree(artifact.path)  # what is in the cache folder stands before what is in the zoo
 
 
 def _record(identity: str, **values: float) -> None:

@@ -16,12 +16,13 @@ from bench.commands.options import db_option, examples, key_option
 @click.option("--with-weights", is_flag=True, help="Put the defended classifiers in too, so that others can judge.")
 def export(file: Path, db: str, with_weights: bool) -> None:
     """Pack all finished results, with their adversarial images, into one file for somebody else's leaderboard."""
-    from bench import exchange, images
+    from bench import images
+    from bench.exchange import exporting
     from bench.store.database import explained, open_database
 
     engine = open_database(db, create=False)
     with explained(db):
-        cells, rows = exchange.export(engine, images.folder_of(db), file, with_weights)
+        cells, rows = exporting.export(engine, images.folder_of(db), file, with_weights)
     click.echo(f"{file}: {cells} cells, {rows} rows, {file.stat().st_size / 2**20:.1f} MiB")
 
 
@@ -41,9 +42,9 @@ def import_(file: Path, db: str, key_file: Path | None) -> None:
 
     key, reporter = keys.load(key_file), Reporter()
     devices.configure()
-    from bench import exchange
+    from bench.exchange import importing
 
-    done = exchange.import_(file, db, images.folder_of(db), key, reporter.say)
+    done = importing.import_(file, db, images.folder_of(db), key, reporter.say)
     for reason in done.unjudged.values():
         click.echo(f"not judged here: {reason}")
     click.echo(f"{done.cells} cells and {done.rows} rows taken over, {done.there_already} rows were there already")

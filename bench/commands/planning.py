@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +21,13 @@ from bench.commands.options import (
     norms_option,
     preset_option,
 )
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from bench.estimate import Line
+
+WIDTH = 104  # of the table: a count that is cut off says nothing
 
 
 @click.command(
@@ -49,50 +57,65 @@ def plan(
 ) -> None:
     """Say what a run would take, without running it: cells, gradients, queries, transforms, and time on this machine.
 
-    What is stored already is left out. Counts are upper bounds; times come from a calibration of some seconds.
+    What is stored already is left out. Counts are upper bounds; times come from a calibration of some seconds, which
+    for the paper's networks is about a minute.
     """
     from rich.console import Console
-    from rich.table import Table
 
     from bench import data, estimate, keys, registry, spec
+    from bench.calibration import SHALLOW, Calibration
     from bench.commands.running import _pairs
-    from bench.progress import duration
+    from bench.progress import Reporter, duration
 
     key = keys.load(key_file)
     resolved = spec.resolve(preset, dataset=dataset, examples=count, norms=norms)
     images = data.load(resolved.dataset)
     planned = [(request, _pairs(resolved, request, attacks, (), False, False)) for request in chosen_defences(defences)]
     devices.configure()
-    console, everything = Console(), 0.0
-    total = resolved.examples * len(resolved.norms)
+    reporter, console, everything = Reporter(), Console(width=max(WIDTH, Console().width)), 0.0
+    total, scaled = resolved.examples * len(resolved.norms), set[int]()
     for request, pairs in planned:
         name, settings = registry.parse(request)
         defence = registry.create("defences", name, {**resolved.defences.get(name, {}), **settings})
-        calibration = estimate.Calibration(resolved, images, name, defence)
         done = _stored(resolved, request, key, db, pairs)
         left = {pair.name: total - done.get(pair.name, 0) for pair in pairs}
+        calibration = Calibration(resolved, images, name, defence, reporter.say)
         found = estimate.lines(pairs, left, len(resolved.norms), calibration)
-        table = Table(title=f"{request}: {resolved.examples} examples, {', '.join(resolved.norms)}", title_justify="left")
-        for column in ("engine", "source", "cells", "gradients", "queries", "transforms", "time here"):
-            table.add_column(column, justify="left" if column in ("engine", "source") else "right")
-        for line in found:
-            table.add_row(line.engine, line.source, str(line.cells), f"{line.count.gradients:,}",
-                          f"{line.count.queries:,}", f"{line.count.transforms:,}", duration(line.seconds))  # fmt: skip
-        console.print(table)
-        sums = [sum(getattr(line.count, field) for line in found) for field in ("gradients", "queries", "transforms")]
-        attack = sum(line.seconds for line in found)
-        click.echo(
-            f"{request}: {sum(line.cells for line in found)} cells, at most {sums[0]:,} gradients, {sums[1]:,} queries and "
-            f"{sums[2]:,} transforms; about {duration(attack)} on this machine"
-        )
         trained = estimate.training(resolved, name, pairs, _training_images(images), calibration)
+        console.print(_table(f"{request}: {resolved.examples} examples, {', '.join(resolved.norms)}", found))
+        attack = sum(line.seconds for line in found)
+        sums = sum((line.count for line in found), estimate.Count())
+        click.echo(
+            f"{request}: {sum(line.cells for line in found)} cells, at most {sums.gradients:,} gradients, {sums.queries:,} "
+            f"queries and {sums.transforms:,} transforms; about {duration(attack)} on this machine"
+        )
         click.echo(
             f"{request}: training its {trained.models} models, if none is there yet: {trained.passes:,} passes, "
             f"about {duration(trained.seconds)}"
         )
         everything += attack
+        scaled |= calibration.scaled
     if len(planned) > 1:
         click.echo(f"all attacks: about {duration(everything)} on this machine")
+    if scaled:
+        click.echo(
+            f"assumed: a network of {' or '.join(map(str, sorted(scaled)))} layers takes as much longer than the one of "
+            f"{SHALLOW} that was timed as it has more multiplications"
+        )
+
+
+def _table(title: str, lines: Sequence[Line]) -> Table:
+    from rich.table import Table
+
+    from bench.progress import duration
+
+    table = Table(title=title, title_justify="left")
+    for column in ("engine", "source", "cells", "gradients", "queries", "transforms", "time here"):
+        table.add_column(column, justify="left" if column in ("engine", "source") else "right")
+    for line in lines:
+        table.add_row(line.engine, line.source, str(line.cells), f"{line.count.gradients:,}",
+                      f"{line.count.queries:,}", f"{line.count.transforms:,}", duration(line.seconds))  # fmt: skip
+    return table
 
 
 def _training_images(images: Any) -> int:

@@ -111,9 +111,8 @@ def _epochs(reporter: Reporter, name: str) -> Callable[[Progress], None]:
 @key_option
 def import_checkpoint(file: Path, defence: str, preset: str, check: int, key_file: Path | None) -> None:
     """Take over the classifier the paper's authors published, in place of training it, and see how well it does."""
-    from bench import data, keys, models, registry, spec
+    from bench import data, haiku_checkpoint, keys, models, registry, spec
     from bench.fingerprint import of_file
-    from defences import haiku_checkpoint
 
     arrays = haiku_checkpoint.load(file)
     key, resolved = keys.load(key_file), spec.resolve(preset)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import collections
 import logging
 import os
 import queue
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -20,6 +22,7 @@ from bench.executors.worker import Attacker, Task
 from bench.home import home
 
 PATIENCE = 120.0  # seconds without a word from any worker, at the start, until the cluster's size is questioned
+MOMENT = 2.0  # seconds: where a whole cluster ends, its head may outlive a worker by so much
 # Settings a node takes over from the driver, unless it has its own; never the key
 HANDED_ON = ("BENCH_ARTIFACTS", "TF_ENABLE_ONEDNN_OPTS")
 
@@ -60,8 +63,8 @@ class Attendant:
 class RayWorker(Worker):
     """An actor, and the streams of messages about the tasks it has, the current one first."""
 
-    def __init__(self, actor: Any) -> None:
-        self.actor = actor
+    def __init__(self, actor: Any, crew: RayCrew) -> None:
+        self.actor, self._crew = actor, crew
         self.streams: collections.deque[Any] = collections.deque()
 
     def send(self, task: Task) -> None:
@@ -83,7 +86,8 @@ class RayWorker(Worker):
     def end(self) -> None:
         import ray
 
-        ray.kill(self.actor, no_restart=True)
+        if not self._crew.gone:
+            ray.kill(self.actor, no_restart=True)
 
 
 class RayCrew(Crew):
@@ -98,17 +102,18 @@ class RayCrew(Crew):
         except ModuleNotFoundError:
             raise UsageError("--executor ray needs Ray: pip install 'bench-keyed-defences[ray]'") from None
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        _knock(address)
         options: dict[str, Any] = {"address": address} if address else {"num_cpus": limits.workers}
         handler = signal.getsignal(signal.SIGTERM)  # Ray puts its own there
         try:
             ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False, **options)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            reason = " ".join(str(error).split())[:300]
-            raise UsageError(f"--ray-address {address}: no Ray cluster answers there ({reason})") from error
+            raise _no_answer(address, error) from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
         self._memory, self._gpus = limits.memory, gpus
-        self._heard = False
+        self._head = str(ray.get_runtime_context().gcs_address)
+        self.gone = self._heard = False
         self._began = time.monotonic()
 
     def hire(self) -> RayWorker:
@@ -118,7 +123,7 @@ class RayCrew(Crew):
         remote = ray.remote(num_cpus=1, num_gpus=self._gpus, max_restarts=0, max_task_retries=0)(Attendant)
         settings = {name: os.environ[name] for name in HANDED_ON if name in os.environ}
         settings["BENCH_HOME"] = str(home().absolute())
-        return RayWorker(remote.remote(settings, os.getcwd(), 1, self._memory))
+        return RayWorker(remote.remote(settings, os.getcwd(), 1, self._memory), self)
 
     def listen(self, workers: Sequence[Worker], seconds: float) -> list[tuple[Worker, Message]]:
         import ray
@@ -130,10 +135,14 @@ class RayCrew(Crew):
         try:
             ready, _ = ray.wait(list(streams), num_returns=1, timeout=seconds)
             self._complain(bool(ready))
-        except (ray.exceptions.RayError, ConnectionError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise BenchError(f"the Ray cluster is gone ({reason}): start it, then run the same command again") from error
-        return [(streams[stream], streams[stream].hear()) for stream in ready]
+            heard: list[tuple[Worker, Message]] = [(streams[stream], streams[stream].hear()) for stream in ready]
+            if any(message[0] == "lost" for _, message in heard):
+                time.sleep(MOMENT)
+                _knock(self._head)  # a lost worker costs its shard an attempt, a lost cluster nothing
+            return heard
+        except (ray.exceptions.RayError, ConnectionError, UsageError) as error:
+            self.gone = True
+            raise BenchError("the Ray cluster is gone: start it, then run the same command again") from error
 
     def _complain(self, heard: bool) -> None:
         """A cluster too small for a worker, for as long as an autoscaler may take, is an error; a busy one is waited for."""
@@ -152,4 +161,24 @@ class RayCrew(Crew):
     def close(self) -> None:
         import ray
 
-        ray.shutdown()
+        if self.gone:
+            atexit.register(os._exit, 1)  # before Ray's own end, which tries to reach the cluster for a minute
+        else:
+            ray.shutdown()
+
+
+def _knock(address: str | None) -> None:
+    """Refuses an address where nobody listens at once; Ray itself would try for minutes."""
+    host, _, port = (address or "").rpartition(":")
+    if host and port.isdigit() and "/" not in host:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        except (OSError, OverflowError) as error:
+            raise _no_answer(address, error) from error
+
+
+def _no_answer(address: str | None, error: Exception) -> BenchError:
+    reason = " ".join(str(error).split())[:300]
+    if address is None:
+        return BenchError(f"Ray does not start on this machine ({reason}): --executor local does without it")
+    return UsageError(f"--ray-address {address}: no Ray cluster answers there ({reason})")

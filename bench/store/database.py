@@ -79,7 +79,8 @@ def explained(text: str) -> Iterator[None]:
             "not a database": "this file is no SQLite database: choose another with --db",
             "malformed": "the file is damaged: restore a copy, or choose another with --db",
             "readonly": "it cannot be written: check its permissions, or choose another with --db",
-            "full": "no room left on its disk: free some space, then run the same command again",
+            "is full": "no room left on its disk: free some space, then run the same command again",
+            "No space left": "no room left on its server's disk: free some space, then run the same command again",
             "unable to open": "check that its folder exists and can be written",
         }
         hint = next(

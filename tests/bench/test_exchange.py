@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import exchange, keys
+from bench import artifacts, keys
 from bench.api import BenchError
-from bench.archive import Archive
+from bench.exchange import examining, importing
+from bench.exchange.archive import Archive
 from bench.store import database, queries
+from bench.verify import verify
 from tests.conftest import bench
 
 Members = dict[str, bytes]
@@ -43,9 +45,9 @@ def stored(path: Path) -> list[Any]:
     return connection.execute(query).fetchall()
 
 
-def taken(path: Path, folder: Path, key: keys.PrivateKey | None = None) -> exchange.Imported:
+def taken(path: Path, folder: Path, key: keys.PrivateKey | None = None) -> importing.Imported:
     db = folder / "theirs" / "bench.db"
-    return exchange.import_(path, str(db), db.with_suffix(".images"), key or keys.load(None), lambda text: None)
+    return importing.import_(path, str(db), db.with_suffix(".images"), key or keys.load(None), lambda text: None)
 
 
 def board(folder: Path) -> queries.Board:
@@ -75,6 +77,35 @@ def test_without_the_key_it_counts_for_nothing_until_somebody_judges_it(packed: 
     assert "1 of 1 cells were not judged here" in shown.stdout
     assert taken(packed, tmp_path).rows == 12
     assert board(tmp_path).best_known is not None
+
+
+@pytest.fixture
+def no_zoo(tmp_path: Path, packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is shipped: what judges is what came along."""
+    monkeypatch.setattr(artifacts, "ZOO", tmp_path / "no-zoo")
+
+
+def described(packed: Path) -> dict[str, Any]:
+    content = members(packed)
+    return json.loads(content[next(name for name in content if name.endswith("artifact.json"))])
+
+
+def test_weights_that_came_along_judge_and_are_used_by_no_run(no_zoo: None, packed: Path, tmp_path: Path) -> None:
+    done, theirs = taken(packed, tmp_path), described(packed)
+    assert (done.rows, done.unjudged) == (12, {})
+    assert artifacts.find(theirs["fingerprint"]) is None
+    assert artifacts.with_weights(theirs["record"]["weights_sha256"]) is not None
+    engine = database.open_database(str(tmp_path / "theirs" / "bench.db"), create=False)
+    found = verify(engine, tmp_path / "theirs" / "bench.images", keys.load(None), lambda text: None)
+    assert (found.rows, found.problems, found.unjudged) == (12, [], {})
+
+
+def test_ones_own_classifier_of_the_same_recipe_is_no_obstacle(no_zoo: None, packed: Path, tmp_path: Path) -> None:
+    """Trained on two machines, the same recipe gives other weights."""
+    theirs = described(packed)
+    own = artifacts.save(theirs["fingerprint"], theirs["spec"], {"weight:x": np.ones(3, np.float32)}, {})
+    assert taken(packed, tmp_path).unjudged == {}
+    assert artifacts.find(theirs["fingerprint"]) == own
 
 
 def members(path: Path) -> Members:
@@ -153,6 +184,18 @@ def better_rows(content: Members) -> Members:
     return {**content, f"rows/{at}.npz": made.getvalue(), "manifest.json": json.dumps(manifest).encode()}
 
 
+def more_weights(content: Members) -> Members:
+    """The whole of another classifier, as it is shipped: a run might take it for its own."""
+    other = next(a for a in artifacts.all_artifacts() if a.spec["defence"]["name"] == "none")
+    folder = f"weights/{other.weights_digest[:16]}"
+    return {**content, **{f"{folder}/{n}": (other.path / n).read_bytes() for n in ("weights.npz", "artifact.json")}}
+
+
+def odd_description(content: Members) -> Members:
+    name = next(name for name in content if name.endswith("artifact.json"))
+    return {**content, name: json.dumps({**json.loads(content[name]), "record": []}).encode()}
+
+
 def pickled_arrays() -> bytes:
     made = io.BytesIO()
     np.savez(made, images=np.array([Bomb()], dtype=object))
@@ -185,6 +228,8 @@ OFFERS: dict[str, tuple[Callable[[Members], Members], str]] = {
     "images of another size": (
         replaced("images/", lambda: npz(images=npy("(3, 1, 1, 3)", "<f4", b"\0" * 36))), "sha256 differs",
     ),
+    "weights of another classifier": (more_weights, "is of no defence in it"),
+    "weights that are not described": (odd_description, "does not describe an artifact"),
     "rows that are missing": (
         lambda content: {n: c for n, c in content.items() if n != "rows/1.npz"}, "rows/1.npz is missing",
     ),
@@ -245,7 +290,7 @@ def test_cut_short_or_with_flipped_bits_it_is_refused(packed: Path, tmp_path: Pa
     chance, whole, passed = random.Random(seed), packed.read_bytes(), 0
     said: list[str] = []
     with Archive(packed) as archive, tempfile.TemporaryDirectory() as folder:
-        honest = exchange.examine(archive, Path(folder))
+        honest = examining.examine(archive, Path(folder))
     for turn in range(40):
         content = bytearray(whole)
         if turn % 4 == 0:
@@ -256,7 +301,7 @@ def test_cut_short_or_with_flipped_bits_it_is_refused(packed: Path, tmp_path: Pa
         (tmp_path / "offered.zip").write_bytes(content)
         try:
             with Archive(tmp_path / "offered.zip") as archive, tempfile.TemporaryDirectory() as folder:
-                assert exchange.examine(archive, Path(folder)) == honest
+                assert examining.examine(archive, Path(folder)) == honest
             passed += 1
         except BenchError as refusal:
             said.append(str(refusal))

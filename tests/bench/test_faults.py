@@ -1,7 +1,6 @@
 """What goes wrong in the world, and what the user sees: one line that says what and what to do, and no row lost or doubled.
 
-A database that is locked, or gone and back, is in test_store.py; a clock that jumps in test_leases.py; a Ray cluster
-that loses workers, or itself, in test_ray.py.
+A Ray cluster that loses workers, or itself, is in test_ray.py; docs/storage.md has the whole list.
 """
 
 from __future__ import annotations
@@ -12,11 +11,14 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conftest import bench
+from tests.stores import rows
 
 FAULTY = '''
 import os, signal, time
@@ -106,15 +108,26 @@ def alive(group: int) -> bool:
     return True
 
 
-def test_sigterm_keeps_what_is_finished_and_leaves_no_process(faulty: str, tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.cli", *run("fine", examples=40), "--shard-size", "1"], cwd=tmp_path,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": faulty},
-        start_new_session=True,
+def begun(folder: Path, packages: str, *arguments: str, change: str = "") -> subprocess.Popen[str]:
+    """Starts `bench …`, with something of the store changed first, so that a test need not wait for minutes."""
+    code = f"from bench.store import database, leases\n{change}\nfrom bench.cli import main\nmain()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": packages}, start_new_session=True,
     )  # fmt: skip
+
+
+def wait_for_images(folder: Path, process: subprocess.Popen[str], already: int = 0) -> None:
+    """Until a shard is stored, or is about to be."""
     deadline = time.monotonic() + 200
-    while not list(tmp_path.glob("results/bench.images/*/*.npz")) and time.monotonic() < deadline:
+    while len(list(folder.glob("results/*.images/*/*.npz"))) <= already and time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
         time.sleep(0.05)
+
+
+def test_sigterm_keeps_what_is_finished_and_leaves_no_process(faulty: str, tmp_path: Path) -> None:
+    process = begun(tmp_path, faulty, *run("fine", examples=40), "--shard-size", "1")
+    wait_for_images(tmp_path, process)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 143
@@ -128,13 +141,14 @@ def test_sigterm_keeps_what_is_finished_and_leaves_no_process(faulty: str, tmp_p
     assert not alive(process.pid)
 
 
-def test_two_runs_at_once_in_one_folder(faulty: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "bench.cli", *run("fine", examples=24), "--shard-size"]
-    runs = [
-        subprocess.Popen([*command, size], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                         env={**os.environ, "PYTHONPATH": faulty})
-        for size in ("2", "3")
-    ]  # fmt: skip
+DAY_AHEAD = "true = leases.clock; leases.clock = lambda connection: true(connection) + 86400.0"
+
+
+@pytest.mark.parametrize("change", ["", DAY_AHEAD], ids=["one clock", "a clock that is a day ahead"])
+def test_two_runs_at_once_in_one_folder(faulty: str, tmp_path: Path, change: str) -> None:
+    """With clocks that differ each takes the other's claims for nothing: shards are computed twice, and stored once."""
+    command = (*run("fine", examples=24), "--shard-size")
+    runs = [begun(tmp_path, faulty, *command, "2"), begun(tmp_path, faulty, *command, "3", change=change)]
     for process in runs:
         output, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
@@ -146,25 +160,109 @@ def test_two_runs_at_once_in_one_folder(faulty: str, tmp_path: Path) -> None:
     assert connection.execute("SELECT SUM(stop - start) FROM shard").fetchone() == (48,)
 
 
-def test_a_full_disk_ends_the_run_in_one_line_and_the_same_command_goes_on(faulty: str, tmp_path: Path) -> None:
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], None]]:
+    """The folder `results` as a disk of its own; call it with a size to make it larger."""
     disk = tmp_path / "results"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", disk], capture_output=True)
-    if mounted.returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", disk], capture_output=True).returncode:
         pytest.skip("a small disk cannot be mounted here")
-    try:
-        command = (*run("fine", examples=60), "--shard-size", "10")
-        full = bench(*command, cwd=tmp_path, PYTHONPATH=faulty)
-        assert full.returncode == 1
-        assert "Traceback" not in full.stderr
-        last = full.stderr.splitlines()[-1]
-        assert "no room" in last
-        assert "free some space" in last
-        before = cells(tmp_path).get("fine", ("", 0, ""))
-        assert before[1] < 60
-        subprocess.run(["mount", "-o", "remount,size=50m", disk], check=True)
-        assert bench(*command, cwd=tmp_path, PYTHONPATH=faulty).returncode == 0
-        assert cells(tmp_path)["fine"] == ("done", 60, "")
-        assert bench("verify", cwd=tmp_path, PYTHONPATH=faulty).stdout.endswith("120 rows judged again, 0 problems\n")
-    finally:
-        subprocess.run(["umount", "--lazy", disk], check=True)
+    yield lambda size: subprocess.run(["mount", "-o", f"remount,size={size}", disk], check=True) and None
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def test_a_full_disk_ends_the_run_in_one_line_and_the_same_command_goes_on(
+    small_disk: Callable[[str], None], tmp_path: Path
+) -> None:
+    command = (*run("pgd", examples=60), "--shard-size", "5")
+    full = bench(*command, cwd=tmp_path)
+    assert full.returncode == 1
+    assert "Traceback" not in full.stderr
+    last = full.stderr.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert "no room" in last
+    assert "free some space" in last
+    before = cells(tmp_path).get("pgd", ("", 0, ""))
+    assert before[1] < 60
+    small_disk("50m")
+    again = bench(*command, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert bench("verify", cwd=tmp_path).stdout.endswith("120 rows judged again, 0 problems\n")
+    (tmp_path / "undisturbed").mkdir()
+    assert bench(*command, cwd=tmp_path / "undisturbed").returncode == 0
+    found = rows(str(tmp_path / "results" / "bench.db"))
+    assert len(found) == 120
+    assert found == rows(str(tmp_path / "undisturbed" / "results" / "bench.db"))
+
+
+class Lock:
+    """Another process that holds the SQLite file."""
+
+    said = "database is locked"
+    advice = "another process holds it: wait for it to end, then run the same command again"
+
+    def __init__(self, path: Path) -> None:
+        self.url, self._path = str(path), path
+        self._other: sqlite3.Connection | None = None
+
+    def begin(self) -> None:
+        self._other = sqlite3.connect(self._path, timeout=60, isolation_level=None)
+        self._other.execute("BEGIN IMMEDIATE")
+
+    def end(self) -> None:
+        if self._other is not None:
+            self._other.close()  # which rolls back
+            self._other = None
+
+
+class Outage:
+    """A PostgreSQL server that is stopped."""
+
+    said = "trying for another"  # what the server says last depends on the moment
+    advice = "check that it is up, then run again"
+
+    def __init__(self, server: Any) -> None:
+        self.url, self._server, self._up = server.database(), server, True
+
+    def begin(self) -> None:
+        self._server.stop()
+        self._up = False
+
+    def end(self) -> None:
+        if not self._up:
+            self._server.start()
+            self._up = True
+
+
+@pytest.fixture(params=["locked", "gone"])
+def trouble(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lock | Outage]:
+    path = tmp_path / "results" / "bench.db"
+    made = Lock(path) if request.param == "locked" else Outage(request.getfixturevalue("postgres"))
+    yield made
+    made.end()
+
+
+def test_a_database_that_is_locked_or_gone_is_waited_for(trouble: Lock | Outage, faulty: str, tmp_path: Path) -> None:
+    """For so long that the run gives up; and, of the same command, for a while."""
+    command = (*run("fine", examples=20), "--shard-size", "1", "--db", trouble.url)
+    process = begun(tmp_path, faulty, *command, change="database.BUSY_SECONDS, database.PATIENCE_SECONDS = 0.2, 0.0")
+    wait_for_images(tmp_path, process)
+    trouble.begin()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "Traceback" not in errors
+    assert errors.splitlines()[-1].startswith("error: database ")
+    assert trouble.advice in errors.splitlines()[-1]
+    trouble.end()
+    stored = len(list(tmp_path.glob("results/*.images/*/*.npz")))
+    process = begun(tmp_path, faulty, *command, change="database.BUSY_SECONDS = 0.2")
+    wait_for_images(tmp_path, process, stored)
+    trouble.begin()
+    time.sleep(2.5)
+    trouble.end()
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert "the database does not take this (" in errors
+    assert trouble.said in errors
+    every = [("linf", *names, i) for names in (("clean", "clean"), ("fine", "self")) for i in range(20)]
+    assert [row[:4] for row in rows(trouble.url)] == every

@@ -1,13 +1,21 @@
-"""`bench plan`: its counts are those of a run, and what is stored is left out."""
+"""`bench plan`: its counts are those of a run, what is stored is left out, and its stop watch is quick."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from bench import estimate, plan, registry, spec
+from bench import calibration, data, estimate, plan, registry, spec
+from bench.api import Defence
+from bench.calibration import Calibration, Seconds
+from bench.networks import products, wide_resnet
 from bench.plan import Choice
 from tests.conftest import bench
 
@@ -48,3 +56,68 @@ def test_the_paper_has_23_sources_for_transfer_and_bpda() -> None:
     found = plan.pairs(["transfer", "bpda"], "linac", defence, choice)
     assert len({pair.source for pair in found}) == 23
     assert len(found) == 23 * 4
+
+
+@pytest.mark.parametrize(("shape", "depth", "width"), [((32, 32, 3), 10, 2), ((32, 32, 8), 22, 1), ((31, 18, 5), 16, 3)])
+def test_the_products_are_those_of_the_networks_layers(shape: tuple[int, int, int], depth: int, width: int) -> None:
+    counted = 0
+    for layer in wide_resnet(shape, 7, depth, width).layers:
+        if hasattr(layer, "kernel"):
+            places = layer.output.shape[1] * layer.output.shape[2] if len(layer.output.shape) == 4 else 1
+            counted += int(np.prod(layer.kernel.shape)) * places
+    assert products(shape, 7, depth, width) == counted
+
+
+def test_a_well_known_network_has_its_published_size() -> None:
+    """WRN-28-10: 5.2 billion multiplications (Zagoruyko and Komodakis count 5.2, later papers 5.25)."""
+    assert products((32, 32, 3), 10, 28, 10) == pytest.approx(5.2e9, rel=0.02)
+
+
+def test_a_deep_network_is_timed_by_a_shallow_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    paper, images = spec.resolve("paper"), data.load("cifar10")
+    defence, said = registry.create("defences", "block-shuffle", {}), list[str]()
+    watch = Calibration(paper, images, "block-shuffle", defence, said.append)
+    monkeypatch.setattr(watch, "_timed", lambda forward, shape: Seconds(1.0, 3.0))
+    longer = {depth: products((32, 32, 3), 10, depth, 16) / products((32, 32, 3), 10, 16, 16) for depth in (70, 106)}
+    assert watch.source("nominal") == Seconds(longer[70], 3 * longer[70])
+    assert watch.source("at-linf") == Seconds(longer[106], 3 * longer[106])
+    assert watch.source("surrogate:3") == Seconds(1 + longer[70], 3 + 3 * longer[70])
+    assert watch.judging() == 1 + longer[70]
+    assert watch.scaled == {70, 106}
+    assert said == ["timing a network of 16 layers, 16 wide, on 32×32×3", "timing the transform of block-shuffle"]
+
+
+def test_what_is_timed_is_the_pass_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transform that sleeps, and sleeps again on the way back; an image a core, side by side."""
+    monkeypatch.setattr(calibration, "SECONDS", 0.2)
+    watch = Calibration(spec.resolve("laptop"), data.load("cifar10"), "slow", Slow())
+    found, cores = watch.front("surrogate:1"), max(2, os.cpu_count() or 1)
+    assert 0.06 <= found.query * cores < 1
+    assert 0.12 <= found.gradient * cores < 2
+
+
+class Slow(Defence):
+    """Sleeps."""
+
+    def transform(self, images: tf.Tensor, key: int | None, state: Mapping[str, np.ndarray]) -> tf.Tensor:
+        def asleep(seconds: float, x: tf.Tensor) -> tf.Tensor:
+            slept = tf.numpy_function(lambda v: (time.sleep(seconds), v)[1], [x], tf.float32, stateful=False)
+            return tf.ensure_shape(slept, x.shape)
+
+        @tf.custom_gradient
+        def slow(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+            return asleep(0.06, x), lambda upstream: asleep(0.06, upstream)
+
+        return slow(images)
+
+
+def test_the_papers_plan_is_made_in_a_minute_or_two(tmp_path: Path) -> None:
+    done = bench("plan", "--defence", "linac", "--attack", "all", "--preset", "paper", cwd=tmp_path, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert "timing a network of 16 layers, 16 wide" in done.stderr
+    assert "timing the transform of linac" in done.stderr
+    sources, images, gradients, queries = 25, 2 * 10_000, 1000 + 36_000 + 1900, 100_000 + 5000
+    assert f"linac: {4 * 2 * sources} cells, at most {sources * images * gradients:,} gradients" in done.stdout
+    assert f"{sources * images * queries:,} queries" in done.stdout
+    assert "…" not in done.stdout, "no count is cut off"
+    assert "assumed: a network of 70 or 106 layers takes as much longer" in done.stdout

@@ -37,7 +37,7 @@ class Spy(Engine):
         return Attacked(batch.images, zeros == 1, zeros.astype(np.float32), zeros, zeros, zeros, zeros)
 '''
 SECRET = secrets.randbits(62)
-EXAMPLES = 20
+EXAMPLES = 12
 
 
 class Nodes:
@@ -78,26 +78,41 @@ class Nodes:
         self.cluster.shutdown()
 
 
-@pytest.fixture
-def nodes(tmp_path: Path, own_home: Path) -> Iterator[Callable[[], Nodes]]:
-    """Starts clusters, and ends them."""
-    packages = tmp_path / "packages"
-    info = packages / "spy_pack-1.0.dist-info"
-    info.mkdir(parents=True)
-    (packages / "spy_module.py").write_text(SPY)
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with a package of an attack that looks around, for PYTHONPATH."""
+    folder = tmp_path_factory.mktemp("packages")
+    info = folder / "spy_pack-1.0.dist-info"
+    info.mkdir()
+    (folder / "spy_module.py").write_text(SPY)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: spy-pack\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[bench.attacks]\nspy = spy_module:Spy\n")
+    return str(folder)
+
+
+@pytest.fixture
+def nodes(packages: str) -> Iterator[Callable[[], Nodes]]:
+    """Starts clusters, and ends them."""
     started: list[Nodes] = []
 
     def start() -> Nodes:
         # On a machine that does other things too, the niceness that Ray gives its workers would starve them.
-        settings = {"PYTHONPATH": str(packages), "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+        settings = {"PYTHONPATH": packages, "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
         started.append(Nodes(settings))
         return started[-1]
 
     yield start
     for each in started:
         each.close()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(packages: str, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[object, ...]]:
+    """The rows of a local run that nothing happened to."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    done = bench(*command(), cwd=folder, BENCH_HOME=str(folder / "home"), **environment(packages))
+    assert done.returncode == 0, done.stderr
+    return rows(str(folder / "results" / "bench.db"))
 
 
 def command() -> list[str]:
@@ -107,14 +122,14 @@ def command() -> list[str]:
             "--examples", str(EXAMPLES), "--weights", str(weights)]  # fmt: skip
 
 
-def environment(tmp_path: Path) -> dict[str, str]:
-    return {"PYTHONPATH": str(tmp_path / "packages"), "BENCH_KEY": f"mine:{SECRET}"}
+def environment(packages: str) -> dict[str, str]:
+    return {"PYTHONPATH": packages, "BENCH_KEY": f"mine:{SECRET}"}
 
 
-def started(tmp_path: Path, *more: str) -> subprocess.Popen[str]:
+def started(tmp_path: Path, packages: str, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "bench.cli", *command(), *more], cwd=tmp_path, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, env={**os.environ, **environment(tmp_path)},
+        stderr=subprocess.PIPE, env={**os.environ, **environment(packages)},
     )  # fmt: skip
 
 
@@ -143,10 +158,12 @@ def shards_done(url: str) -> int:
         engine.dispose()
 
 
-def test_a_worker_killed_in_the_middle_changes_no_row(nodes: Any, postgres: Any, tmp_path: Path) -> None:
+def test_a_worker_killed_in_the_middle_changes_no_row(
+    nodes: Any, postgres: Any, packages: str, undisturbed: Any, tmp_path: Path
+) -> None:
     cluster, url = nodes(), postgres.database()
-    process = started(tmp_path, "--db", url, "--executor", "ray", "--ray-address", cluster.address, "--workers", "2",
-                      "--shard-size", "2")  # fmt: skip
+    process = started(tmp_path, packages, "--db", url, "--executor", "ray", "--ray-address", cluster.address,
+                      "--workers", "2", "--shard-size", "2")  # fmt: skip
     wait_for(lambda: shards_done(url) >= 3, process)
     victims = wait_for(cluster.workers, process)
     os.kill(victims[0], signal.SIGKILL)
@@ -154,11 +171,9 @@ def test_a_worker_killed_in_the_middle_changes_no_row(nodes: Any, postgres: Any,
     assert process.returncode == 0, errors
     assert "trying that shard once more" in errors
     assert "Best Known" in output
-    local = bench(*command(), "--db", "local.db", cwd=tmp_path, **environment(tmp_path))
-    assert local.returncode == 0, local.stderr
-    assert len(rows(url)) == 2 * 3 * EXAMPLES
-    assert rows(url) == rows(str(tmp_path / "local.db"))
-    checked = bench("verify", "--db", url, cwd=tmp_path, **environment(tmp_path))
+    assert len(undisturbed) == 2 * 3 * EXAMPLES
+    assert rows(url) == undisturbed
+    checked = bench("verify", "--db", url, cwd=tmp_path, **environment(packages))
     assert f"{2 * 3 * EXAMPLES} rows judged again, 0 problems" in checked.stdout
     nowhere_but_in_the_driver(tmp_path, output + errors)
 
@@ -175,23 +190,22 @@ def nowhere_but_in_the_driver(tmp_path: Path, said: str) -> None:
             assert not any(form in content for form in forms), path
 
 
-def test_a_lost_cluster_costs_what_was_in_hand(nodes: Any, tmp_path: Path) -> None:
+def test_a_lost_cluster_costs_what_was_in_hand(nodes: Any, packages: str, undisturbed: Any, tmp_path: Path) -> None:
     """Everything of Ray is gone and started anew: the run ends with a line, and the same command goes on."""
     cluster, db = nodes(), str(tmp_path / "ray.db")
     options = ("--db", db, "--executor", "ray", "--workers", "2", "--shard-size", "2")
-    process = started(tmp_path, *options, "--ray-address", cluster.address)
+    process = started(tmp_path, packages, *options, "--ray-address", cluster.address)
     wait_for(lambda: shards_done(db) >= 3, process)
     cluster.close()
     _, errors = process.communicate(timeout=300)
-    assert process.returncode != 0
+    assert process.returncode == 1
     assert "Traceback" not in errors
+    assert "error: the Ray cluster is gone: start it, then run the same command again" in errors
     before = shards_done(db)
     assert 3 <= before < 2 * 2 * EXAMPLES // 2
-    again = bench(*command(), *options, "--ray-address", nodes().address, cwd=tmp_path, **environment(tmp_path))
+    again = bench(*command(), *options, "--ray-address", nodes().address, cwd=tmp_path, **environment(packages))
     assert again.returncode == 0, again.stderr
-    local = bench(*command(), "--db", "local.db", cwd=tmp_path, **environment(tmp_path))
-    assert local.returncode == 0, local.stderr
-    assert rows(db) == rows(str(tmp_path / "local.db"))
+    assert rows(db) == undisturbed
 
 
 def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:

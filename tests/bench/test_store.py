@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
+import subprocess
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +194,36 @@ def test_a_server_that_stays_away_is_named(postgres: Any, monkeypatch: pytest.Mo
     finally:
         postgres.start()
         engine.dispose()
+
+
+def test_a_server_whose_disk_is_full_says_so(postgres: Any) -> None:
+    with small_disk() as disk:
+        url = postgres.database(disk)
+        engine = database.open_database(url, create=True)
+        key, whole = a_cell(engine, a_board(engine, 4000), "pgd", "s"), shard(0, [True] * 4000)
+        filler = disk / "filler"
+        with pytest.raises(OSError, match="No space"), filler.open("wb") as stream:
+            stream.write(bytes(2**25))
+        with pytest.raises(BenchError, match="no room left on its server's disk: free some space"), database.explained(url):
+            writer.record_shard(engine, key, whole, 4000)
+        assert writer.done_ranges(engine, key) == []
+        filler.unlink()
+        assert writer.record_shard(engine, key, whole, 4000)
+        engine.dispose()
+        postgres.drop(url)
+
+
+@contextlib.contextmanager
+def small_disk() -> Iterator[Path]:
+    """A disk with room for a new database, and hardly more."""
+    disk = Path(tempfile.mkdtemp(prefix="disk-", dir="/tmp"))  # the server's user has no way into pytest's folders
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
+        disk.rmdir()
 
 
 def test_a_database_of_the_first_schema_is_brought_up_to_date(new_url: Callable[[], str]) -> None:

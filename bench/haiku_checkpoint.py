@@ -1,13 +1,11 @@
 """Reads the classifier that the paper's authors published, and carries its weights over into our network.
 
 The file is a pickled pair (params, state) of mappings, module name → array name → numpy array, on its own or inside
-an .npy file. A pickle can run anything when it is read; this one is read by an unpickler that makes numpy arrays and
-mappings and refuses everything else by name, before any of it is run.
+an .npy file.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -15,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from bench.api import BenchError, UsageError
+from bench.unpickle import load_arrays
 
 if TYPE_CHECKING:
     import keras
@@ -22,35 +21,6 @@ if TYPE_CHECKING:
 ROOT = "wide_res_net/~/"
 UNUSED = ("hidden", "counter")
 """What an exponential moving average keeps besides the `average` that the network uses."""
-
-
-def _latin1(text: str, encoding: str) -> bytes:
-    """Stands in for _codecs.encode, by which old pickles write bytes."""
-    if encoding != "latin1":
-        raise BenchError(f"refused a pickle that encodes text as {encoding}: only numpy arrays and mappings are read")
-    return text.encode("latin1")
-
-
-def _admitted() -> dict[tuple[str, str], Any]:
-    """What may be asked for, under the names of old and new numpy, and what is given for it."""
-    arrays = np.empty(0).__reduce__()[0], np.float32(0).__reduce__()[0]
-    admitted: dict[tuple[str, str], Any] = {("numpy", "ndarray"): np.ndarray, ("numpy", "dtype"): np.dtype}
-    for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
-        admitted[module, "_reconstruct"], admitted[module, "scalar"] = arrays
-    for module in ("numpy.core.numeric", "numpy._core.numeric"):
-        admitted[module, "_frombuffer"] = np.empty(0).__reduce_ex__(5)[0]
-    for name in ("FlatMap", "FlatMapping", "frozendict"):
-        admitted["haiku._src.data_structures", name] = dict
-    return {**admitted, ("collections", "OrderedDict"): dict, ("_codecs", "encode"): _latin1}
-
-
-class _ArraysOnly(pickle.Unpickler):
-    _found = _admitted()
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self._found:
-            raise BenchError(f"refused a pickle that asks for {module}.{name}: only numpy arrays and mappings are read")
-        return self._found[module, name]
 
 
 def load(path: Path) -> dict[str, np.ndarray]:
@@ -62,7 +32,7 @@ def load(path: Path) -> dict[str, np.ndarray]:
         raise UsageError(f"checkpoint {path} does not exist") from None
     except BenchError as error:
         raise BenchError(f"checkpoint {path}: {error}") from None
-    except Exception as error:  # a damaged pickle can raise anything
+    except Exception as error:  # a damaged header can raise anything
         raise BenchError(f"checkpoint {path} cannot be read, or is cut short: {error}") from error
     if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(part, Mapping) for part in pair):
         raise BenchError(f"checkpoint {path} is no pair of mappings (params, state)")
@@ -79,11 +49,11 @@ def _read_pair(stream: IO[bytes]) -> Any:
     in_npy = stream.read(6) == b"\x93NUMPY"
     stream.seek(0)
     if not in_npy:
-        return _ArraysOnly(stream, encoding="latin1").load()
+        return load_arrays(stream, encoding="latin1")
     version = np.lib.format.read_magic(stream)
     reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     reader(stream)  # its shape is in the pickle too
-    inside = _ArraysOnly(stream, encoding="latin1").load()
+    inside = load_arrays(stream, encoding="latin1")
     return inside.tolist() if isinstance(inside, np.ndarray) else inside
 
 

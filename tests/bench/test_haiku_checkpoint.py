@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bench import haiku_checkpoint
 from bench.api import BenchError, UsageError
 from bench.networks import wide_resnet
-from defences import haiku_checkpoint
 
 CHANNELS = 8
 Pair = tuple[dict[str, dict[str, np.ndarray]], dict[str, dict[str, np.ndarray]]]
