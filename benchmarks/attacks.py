@@ -205,7 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a Keras classifier of images in [0,1] (.keras), giving logits")
     parser.add_argument("--ball", nargs="+", default=["linf:8/255"], help="norm:epsilon, e.g. linf:8/255 l2:0.5")
-    parser.add_argument("--what", nargs="+", default=["step", "pgd", "aa", "parts"], choices=list(CONTESTS))
+    parser.add_argument("--what", nargs="+", default=["step", "pgd", "aa", "parts"], choices=[*CONTESTS, "ratio"])
     parser.add_argument("--images", type=int, default=100)
     parser.add_argument("--first", type=int, default=0, help="the first of the test images to attack")
     parser.add_argument("--data", default="cifar10", help="cifar10, or an .npz of images and labels")
@@ -219,7 +219,7 @@ def main() -> None:
         return
     for ball in given.ball:
         for what in given.what:
-            table(what, given, ball)
+            ratio(given, ball) if what == "ratio" else table(what, given, ball)
 
 
 def table(what: str, given: argparse.Namespace, ball: str) -> None:
@@ -241,6 +241,35 @@ def table(what: str, given: argparse.Namespace, ball: str) -> None:
         only = f"{len(robust - both)} (ours only: {len(both - robust)})"
         seconds, cpu = (statistics.median(found[key] for found in results) for key in ("seconds", "cpu"))
         print(f"| {name} | {seconds:.1f} | {cpu:.1f} | {len(robust)} of {results[0]['clean']} | {only} |", flush=True)
+
+
+def ratio(given: argparse.Namespace, ball: str, rounds: int = 8) -> None:
+    """A step of our PGD against the bare passes, turn by turn in this process, so that a disturbance hits both."""
+    from bench import devices
+
+    devices.configure()
+    import keras
+
+    from bench import data
+
+    norm, _, size = ball.partition(":")
+    model = keras.models.load_model(given.model, compile=False)
+    split = data.load(given.data).examples(given.images)
+    contestants = [floor(model, norm, float(Fraction(size)))[0], ours("step", model, norm, float(Fraction(size)))[0]]
+    times = []
+    for _ in range(rounds + 1):  # the first compiles
+        spent = []
+        for attack in contestants:
+            began = time.perf_counter()
+            attack(split.unit(), split.labels)
+            spent.append(time.perf_counter() - began)
+        times.append(spent[1] / spent[0])
+    print(
+        f"\nratio: {os.path.basename(given.model)}, {ball}, {given.images} images, {SPEED_STEPS} steps, {rounds} rounds"
+    )
+    print(
+        f"our PGD against the bare passes: {statistics.median(times[1:]):.3f} ({min(times[1:]):.2f} to {max(times[1:]):.2f})"
+    )
 
 
 def kept(name: str, ball: str, given: argparse.Namespace, repeat: int) -> dict[str, Any]:
