@@ -199,7 +199,7 @@ def training(spec: Spec, name: str, pairs: Sequence[Pair], images: int, calibrat
         kind = source.partition(":")[0]
         roles = (kind, "none") if kind in PLAIN else (f"{kind}:{name}", kind, name)
         fields, _ = spec.recipe(*(roles if source != name else (name,)))
-        own = fields["epochs"] * images * (1 + (fields.get("adversary") or {}).get("steps", 0))
+        own = fields["epochs"] * (fields.get("images") or images) * (1 + (fields.get("adversary") or {}).get("steps", 0))
         passes += own
         seconds += own * calibration.source("surrogate" if source == name else source).gradient
     return Training(len(wanted), passes, seconds)

@@ -190,7 +190,7 @@ def train(spec: ClassifierSpec, key: int | None, report: Callable[[Progress], No
     from bench import transforms
     from bench.training import Trainer, classify
 
-    data = spec.dataset.training()
+    data = spec.recipe.learnt_from(spec.dataset.training())
     keras.utils.set_random_seed(spec.recipe.seed)
     model = spec.network()
     if spec.start is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 from markupsafe import Markup
@@ -14,6 +15,7 @@ STANDALONE_STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#50565e}.grid{stroke:#e3e6ea}.axis{stroke:#9aa1a9}"
     ".line{fill:none;stroke-width:2}.s0{--c:#0b5cad}.s1{--c:#b3470b}.s2{--c:#2f7d4f}.s3{--c:#7a3fa0}"
     ".line,.whisker{stroke:var(--c)}.dot,.bar{fill:var(--c)}.band{fill:var(--c);opacity:.14}"
+    ".dashed.line{stroke-dasharray:5 4;stroke-width:1.5}.dashed.dot{fill:#fff;stroke:var(--c)}"
     ".reference{stroke:#50565e;stroke-dasharray:5 4}.name{fill:var(--c);font-weight:600}"
 )
 
@@ -34,6 +36,8 @@ class Series:
 
     name: str
     points: Sequence[Point]
+    dashed_from: int | None = None
+    """For a line to compare with: the place of the line whose colour it takes. It is dashed and has no name above."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,8 +72,9 @@ def lines(
         )
         parts.append(_text(LEFT + 6, _y(value) - 5, f"{name} {value:.1f}"))
     for place, one in enumerate(series):
-        parts.append(_line(one, axis, f"s{place % 4}"))
-    parts.append(_names(series))
+        own = one.dashed_from is None
+        parts.append(_line(one, axis, f"s{place % 4}" if own else f"s{(one.dashed_from or 0) % 4} dashed"))
+    parts.append(_names([one for one in series if one.dashed_from is None]))
     return _chart(parts, title)
 
 
@@ -107,6 +112,28 @@ def standalone(chart: Markup) -> str:
     """The chart as a file of its own, with the colours of the light theme."""
     opening, rest = str(chart).split(">", 1)
     return f'{opening} xmlns="http://www.w3.org/2000/svg"><style>{STANDALONE_STYLE}</style>{rest}'
+
+
+def stacked(charts: Sequence[Markup]) -> str:
+    """Charts one below the other, as one file."""
+    if len(charts) == 1:
+        return standalone(charts[0])
+    sizes = [_size(chart) for chart in charts]
+    inside, top = [], 0.0
+    for chart, (_, height) in zip(charts, sizes, strict=True):
+        inside.append(str(chart).replace("<svg", f'<svg y="{top:g}" height="{height:g}"', 1))
+        top += height
+    width = max(width for width, _ in sizes)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {top:g}">'
+        f"<style>{STANDALONE_STYLE}</style>{''.join(inside)}</svg>"
+    )
+
+
+def _size(chart: Markup) -> tuple[float, float]:
+    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', str(chart))
+    assert box, "a chart says how large it is"
+    return float(box[1]), float(box[2])
 
 
 def _chart(parts: Sequence[Markup], title: str) -> Markup:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,13 @@ from bench.commands.options import (
     db_option,
     defences_option,
     examples,
+    executor_of,
+    executor_options,
     key_option,
+    no_train_option,
     norms_option,
     preset_option,
     site_option,
-    size_of,
 )
 
 if TYPE_CHECKING:
@@ -84,22 +87,8 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Key file with a key the attacker has found ('bench keysearch'): adds the source guessed-key.",
 )
-@click.option(
-    "--executor",
-    "where",
-    type=click.Choice(["local", "ray"]),
-    default="local",
-    show_default=True,
-    help="Where attacks run: in processes on this machine, or on a Ray cluster.",
-)
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that attack.")
-@click.option("--ray-address", help="A Ray cluster that is up (auto, HOST:PORT).  [default: one of its own, here]")
-@click.option(
-    "--gpus-per-worker", type=click.FloatRange(0), default=0.0, help="GPUs of a Ray worker; fractions share one."
-)
-@click.option("--time-limit", type=click.FloatRange(0, min_open=True), help="Seconds an attack on one shard may take.")
-@click.option("--memory-limit", help="Memory a worker may take, such as 4GB.")
-@click.option("--no-train", is_flag=True, help="Refuse to train a classifier that is not there yet.")
+@executor_options
+@no_train_option
 @click.option(
     "--outside-threat-model", is_flag=True, help="Allow pairs the defence's threat model rules out; they count apart."
 )
@@ -145,8 +134,6 @@ def run(
     if weights is not None and len(chosen) != 1:
         raise UsageError("--weights belongs to one defence: give exactly one --defence")
     from bench import images
-    from bench.executors import choosing
-    from bench.executors.pool import Limits
     from bench.progress import Reporter
     from bench.run import Options, Run
     from bench.store.database import explained, open_database, shown
@@ -156,11 +143,10 @@ def run(
     own_models = _own_models(own)
     guess = None if key_guess is None else keys.load(key_guess).reveal()
     planned = [
-        _pairs(resolved, request, attacks, tuple(own_models), guess is not None, outside_threat_model)
+        pairs_of(resolved, request, attacks, tuple(own_models), guess is not None, outside_threat_model)
         for request in chosen
     ]
-    limits = Limits(workers, time_limit, None if memory_limit is None else size_of(memory_limit))
-    executor = choosing.executor(where, limits, reporter.say, ray_address, gpus_per_worker)
+    executor = executor_of(reporter.say, where, workers, ray_address, gpus_per_worker, time_limit, memory_limit)
     database = open_database(db, create=True)
     command = f"bench {shlex.join(sys.argv[1:])}".replace(db, shown(db))
     debug = click.get_current_context().find_root().params["debug"]
@@ -199,9 +185,10 @@ def _own_models(paths: tuple[Path, ...]) -> dict[str, Path]:
     return named
 
 
-def _pairs(
-    resolved: Spec, request: str, attacks: tuple[str, ...], own_models: tuple[str, ...], guess: bool, outside: bool
+def pairs_of(
+    resolved: Spec, request: str, attacks: Sequence[str], own_models: tuple[str, ...], guess: bool, outside: bool
 ) -> list[Pair]:
+    """The pairs that attack requests mean for a requested defence, under a run's settings."""
     from bench import plan, registry
 
     name, settings = registry.parse(request)
