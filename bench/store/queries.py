@@ -85,6 +85,11 @@ class Board:
         return tuple(cell for cell in self.cells if cell.inside_threat_model and cell.status != "done")
 
     @property
+    def imported(self) -> dict[str, int]:
+        """How many cells were imported, by whether they were judged here: judged, or unjudged."""
+        return dict(collections.Counter(cell.imported for cell in self.cells if cell.imported))
+
+    @property
     def partial(self) -> bool:
         return self.best_known is None or bool(self.left_out)
 

@@ -20,7 +20,7 @@ _PAPER_TABLES = {"surrogate": "table5", "reconstruction": "table6"}
 
 
 def surrogates(sizes: Sizes, stored: Stored) -> list[Figure]:
-    """Figure 3, a chart a norm. Of its curves the paper prints the ends only, in Tables 5 and 6: a dashed line joins them."""
+    """Figure 3, a chart a norm. Of its curves the paper prints the ends only, Tables 5 and 6: a dashed line joins them."""
     found = []
     for norm in stored.norms:
         own = stored.judged(contents.LINAC, norm)
