@@ -38,6 +38,8 @@ class Spec:
     defences: Mapping[str, Mapping[str, Any]]
     against: Mapping[str, Mapping[str, Mapping[str, Any]]]
     """Strategy settings against a defence or `all`, by strategy: against.linac.transfer.surrogates."""
+    gallery: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """How fine the figures of `leaderboard.gallery` are."""
 
     def strategies(self, defence: str) -> dict[str, dict[str, Any]]:
         """Every strategy's settings against this defence."""
@@ -112,6 +114,7 @@ def resolve(
         budgets=values.get("budgets", {}),
         defences=values.get("defences", {}),
         against=values.get("against", {}),
+        gallery=values.get("gallery", {}),
     )
 
 
