@@ -21,9 +21,7 @@ NAMES = (
 )  # fmt: skip
 
 
-def make(
-    name: str, spec: Spec, key: PrivateKey | None, may_train: bool, say: Callable[[str], None]
-) -> list[Figure]:
+def make(name: str, spec: Spec, key: PrivateKey | None, may_train: bool, say: Callable[[str], None]) -> list[Figure]:
     """The charts of a figure of the paper; what takes long is kept, and told by `say`. `key` is the defence's."""
     if name not in NAMES:
         raise UsageError(f"unknown figure '{name}'{registry.did_you_mean(name, NAMES)}; there are {', '.join(NAMES)}")

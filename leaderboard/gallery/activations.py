@@ -31,7 +31,9 @@ def figure14(spec: Spec, key: PrivateKey | None) -> Figure:
     keys, (images, names) = keyring(key), _three(spec)
     shown = fits.fit(spec, images, keys.private).representation
     title = "LINAC's transform of three images, channel by channel"
-    caption = f"One colour an image: where they look alike to LINAC, a channel is grey. {_caption(spec, shown)} {keys.note}"
+    caption = (
+        f"One colour an image: where they look alike to LINAC, a channel is grey. {_caption(spec, shown)} {keys.note}"
+    )
     return _figure("figure14", shown, images.images, names, title, caption)
 
 

@@ -75,7 +75,9 @@ class Models:
         # One restart: it is a direction that is wanted, no evaluation.
         engine = registry.create("attacks", pair.engine, {**dataclasses.asdict(pair.settings), "restarts": 1})
         seeds = plan.example_seeds(self.contest.spec.seed, self.identity(name), 0, len(examples))
-        attacked = engine.run(self.source(name), Batch(images, examples.labels, seeds, "l2", epsilon), lambda done: None)
+        attacked = engine.run(
+            self.source(name), Batch(images, examples.labels, seeds, "l2", epsilon), lambda done: None
+        )
         moved = attacked.images - images
         return moved / np.maximum(np.sqrt(np.square(moved).sum(axis=(1, 2, 3), keepdims=True)), 1e-12)
 

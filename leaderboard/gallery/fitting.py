@@ -48,7 +48,9 @@ def figure11(spec: Spec, key: PrivateKey | None, say: Callable[[str], None]) -> 
     counts, edges = np.histogram(found.final, bins=BINS, range=(0.0, float(found.final.max())))
     mean, largest = float(found.final.mean()), float(edges[-1])
     title = "What LINAC's networks leave out of the test images"
-    axis = Axis("squared error after the fit", 0, largest, [(largest * i / 4, f"{largest * i / 4:.2g}") for i in range(5)])
+    axis = Axis(
+        "squared error after the fit", 0, largest, [(largest * i / 4, f"{largest * i / 4:.2g}") for i in range(5)]
+    )
     chart = svg.histogram(
         edges.tolist(), counts.tolist(), axis, title=title, marker=("mean", mean), what="images", unit="", digits=3
     )

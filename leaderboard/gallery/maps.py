@@ -55,9 +55,10 @@ class Plane:
 
 def figure4(spec: Spec, key: PrivateKey | None, may_train: bool, say: Callable[[str], None]) -> Figure:
     """The maps of every model that can be had; the caption says which cannot."""
-    models = Models(spec, key, may_train, say)
     epsilon = spec.epsilon.get("l2", paper.EPSILONS["l2"])
-    guide, plane = _plane(models, epsilon)
+    half = _points(spec) // 2
+    models = Models(spec, key, may_train, say)
+    guide, plane = _plane(models, epsilon, REACH * epsilon * np.arange(-half, half + 1) / half)
     maps: dict[str, np.ndarray] = {}
     left_out: dict[str, str] = {}
     for name in TITLES:
@@ -75,7 +76,7 @@ def figure4(spec: Spec, key: PrivateKey | None, may_train: bool, say: Callable[[
     return Figure("figure4", title, _caption(left_out, guide, plane, epsilon), drawn, _frame(maps, plane, classes))
 
 
-def _plane(models: Models, epsilon: float) -> tuple[str, Plane]:
+def _plane(models: Models, epsilon: float, offsets: np.ndarray) -> tuple[str, Plane]:
     """Random examples of the board, the way to the errors of a model, and one random direction; and that model's name."""
     spec, everyone = models.contest.spec, models.contest.examples
     random = np.random.default_rng(spec.seed)
@@ -86,15 +87,15 @@ def _plane(models: Models, epsilon: float) -> tuple[str, Plane]:
         guide, horizontal = ADVERSARIAL, _direction(models, ADVERSARIAL, examples, epsilon)
     except NotTrained:
         guide, horizontal = NOMINAL, _direction(models, NOMINAL, examples, epsilon)
-    half = _points(spec) // 2
-    offsets = REACH * epsilon * np.arange(-half, half + 1) / half
     return guide, Plane(examples, places, horizontal, vertical / np.linalg.norm(vertical), offsets)
 
 
 def _points(spec: Spec) -> int:
     points = spec.gallery.get("map_points", POINTS)
     if not isinstance(points, int) or points < 3 or points % 2 == 0:
-        raise UsageError(f"preset {spec.preset}: gallery.map_points is {points!r}; it must be an odd number of at least 3")
+        raise UsageError(
+            f"preset {spec.preset}: gallery.map_points is {points!r}; it must be an odd number of at least 3"
+        )
     return points
 
 

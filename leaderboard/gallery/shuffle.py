@@ -24,7 +24,9 @@ CELL = 26
 def figure5(spec: Spec, key: PrivateKey | None) -> Figure:
     """An image, its shuffled blocks apart, and the blocks put together."""
     dataset, keys = data.load(spec.dataset), keyring(key)
-    defence = registry.create("defences", "block-shuffle", {**spec.defences.get("block-shuffle", {}), "mode": "positions"})
+    defence = registry.create(
+        "defences", "block-shuffle", {**spec.defences.get("block-shuffle", {}), "mode": "positions"}
+    )
     image, block = dataset.test.first(1).unit(), defence.settings.block
     places = permutation(defence, keys.private)
     title = "Block Pixel Shuffle"
@@ -59,7 +61,9 @@ def permutation(defence: BlockShuffle, key: Key) -> np.ndarray:
 
 def _chart(original: np.ndarray, result: np.ndarray, block: int, places: np.ndarray, title: str) -> Markup:
     height, width, _ = result.shape
-    blocks = result.reshape(height // block, block, width // block, block, 3).swapaxes(1, 2).reshape(-1, block, block, 3)
+    blocks = (
+        result.reshape(height // block, block, width // block, block, 3).swapaxes(1, 2).reshape(-1, block, block, 3)
+    )
     apart = tiles(blocks, width // block, gap=1)
     names = ("original", "shuffled inside blocks", "transformed")
     parts, step = [], SIDE + GAP
