@@ -40,6 +40,8 @@ class Spec:
     """Strategy settings against a defence or `all`, by strategy: against.linac.transfer.surrogates."""
     reproduce: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """How much of the paper's tables and figures `bench reproduce` runs: the fields of `reproduction.sizes`."""
+    gallery: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """How fine the figures of `leaderboard.gallery` are."""
 
     def strategies(self, defence: str) -> dict[str, dict[str, Any]]:
         """Every strategy's settings against this defence."""
@@ -115,6 +117,7 @@ def resolve(
         defences=values.get("defences", {}),
         against=values.get("against", {}),
         reproduce=values.get("reproduce", {}),
+        gallery=values.get("gallery", {}),
     )
 
 
