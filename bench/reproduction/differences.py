@@ -42,6 +42,8 @@ def _settings(name: str, run: Spec) -> dict[str, Any]:
     for defence in defences:
         plugin = registry.create("defences", defence, full.defences.get(defence, {}))
         settings |= _flat(defence, dataclasses.asdict(plugin.settings))
+    if name not in contents.STORED:
+        settings |= _flat("gallery", run.gallery)
     attacked = name in contents.STORED and name not in contents.KEY_SEARCH
     for engine in dict.fromkeys(need.engine for need in needs if attacked):
         plugin = registry.entry("attacks", engine).load()
