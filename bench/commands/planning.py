@@ -55,13 +55,13 @@ def plan(
     from rich.table import Table
 
     from bench import data, estimate, keys, registry, spec
-    from bench.commands.running import pairs_of
+    from bench import plan as pairing
     from bench.progress import duration
 
     key = keys.load(key_file)
     resolved = spec.resolve(preset, dataset=dataset, examples=count, norms=norms)
     images = data.load(resolved.dataset)
-    planned = [(request, pairs_of(resolved, request, attacks, (), False, False)) for request in chosen_defences(defences)]
+    planned = [(request, pairing.requested(resolved, request, attacks)) for request in chosen_defences(defences)]
     devices.configure()
     console, everything = Console(), 0.0
     total = resolved.examples * len(resolved.norms)

@@ -71,7 +71,6 @@ def reproduce(
     """
     wanted = chosen(names)
     from bench import data, images, keys, spec
-    from bench.commands.running import pairs_of
     from bench.commands.site import built, site_folder
     from bench.progress import Reporter
     from bench.reproduction.sizes import sizes
@@ -93,9 +92,8 @@ def reproduce(
     options = Options(may_train=not no_train, command=command, debug=debug)
     work = Run(database, images.folder_of(db), options, reporter, executor)
     driver = Driver(
-        database, resolved, key, work, reporter,
-        lambda own, request, attacks: pairs_of(own, request, attacks, (), False, False),
-        may_train=not no_train, command=f"bench reproduce {' '.join(names)} --preset {preset}",
+        database, resolved, key, work, reporter, may_train=not no_train,
+        command=f"bench reproduce {' '.join(names)} --preset {preset}",
     )  # fmt: skip
     try:
         with explained(db):

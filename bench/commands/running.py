@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -27,10 +26,6 @@ from bench.commands.options import (
     preset_option,
     site_option,
 )
-
-if TYPE_CHECKING:
-    from bench.plan import Pair
-    from bench.spec import Spec
 
 
 @click.command(
@@ -126,7 +121,7 @@ def run(
 
     Whatever is stored already is not run again; interrupt it at any moment and give the same command to go on.
     """
-    from bench import data, keys, spec
+    from bench import data, keys, plan, spec
 
     key = keys.load(key_file)
     resolved = spec.resolve(preset, dataset=dataset, examples=count, norms=norms, epsilon=epsilon, seed=seed)
@@ -143,7 +138,7 @@ def run(
     own_models = _own_models(own)
     guess = None if key_guess is None else keys.load(key_guess).reveal()
     planned = [
-        pairs_of(resolved, request, attacks, tuple(own_models), guess is not None, outside_threat_model)
+        plan.requested(resolved, request, attacks, tuple(own_models), guess is not None, outside_threat_model)
         for request in chosen
     ]
     executor = executor_of(reporter.say, where, workers, ray_address, gpus_per_worker, time_limit, memory_limit)
@@ -183,19 +178,6 @@ def _own_models(paths: tuple[Path, ...]) -> dict[str, Path]:
     if len(named) < len(paths):
         raise UsageError("two --source files have the same name: rename one, results are told apart by it")
     return named
-
-
-def pairs_of(
-    resolved: Spec, request: str, attacks: Sequence[str], own_models: tuple[str, ...], guess: bool, outside: bool
-) -> list[Pair]:
-    """The pairs that attack requests mean for a requested defence, under a run's settings."""
-    from bench import plan, registry
-
-    name, settings = registry.parse(request)
-    defence = registry.create("defences", name, {**resolved.defences.get(name, {}), **settings})
-    strategies = resolved.strategies(name)
-    choice = plan.Choice(resolved.engines, resolved.budgets, strategies, own_models, guess, outside)
-    return plan.pairs(attacks, name, defence, choice)
 
 
 def _finish(database: Any, board_ids: list[int], db: str, out: Path | None) -> Path:

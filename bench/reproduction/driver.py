@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from sqlalchemy.engine import Engine as Database
 
 from attacks.key_guesses import PaperGenerator
 from attacks.racing import Race
-from bench import contest, keysearch, registry
+from bench import contest, keysearch, plan, registry
 from bench.api import BenchError
 from bench.contest import Contest
 from bench.fingerprint import fingerprint
@@ -24,7 +24,6 @@ from leaderboard.reproduced.contents import LINAC, Need
 from leaderboard.reproduced.stored import Stored
 
 SLACK, ERROR = 0.05, 1e-4  # as `bench keysearch` has them: its guesses and these are the same search
-PairsOf = Callable[[Spec, str, Sequence[str]], list[Pair]]
 
 
 class Driver:
@@ -37,14 +36,12 @@ class Driver:
         key: PrivateKey,
         work: Run,
         reporter: Reporter,
-        pairs_of: PairsOf,
         *,
         may_train: bool,
         command: str,
     ) -> None:
         self._db, self._spec, self._key, self._work = database, spec, key, work
-        self._reporter, self._pairs_of = reporter, pairs_of
-        self._may_train, self._command = may_train, command
+        self._reporter, self._may_train, self._command = reporter, may_train, command
         self._sizes = sizes(spec)
         self.stored = Stored(database, spec.norms)
 
@@ -80,7 +77,7 @@ class Driver:
     def _pairs(self, needs: Sequence[Need]) -> list[Pair]:
         spec = spec_for(self._spec, needs[0].sweep)
         attacks = dict.fromkeys(f"{need.engine}@{need.source}" for need in needs)
-        return self._pairs_of(spec, needs[0].defence, list(attacks))
+        return plan.requested(spec, needs[0].defence, list(attacks))
 
     def _prepared(self, request: str, sweep: bool) -> Contest:
         spec, say = spec_for(self._spec, sweep), self._reporter.say
