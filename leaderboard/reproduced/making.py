@@ -23,7 +23,7 @@ class Made:
     data: pd.DataFrame
     complete: bool
     grids: Sequence[Grid] = ()
-    keys: pd.DataFrame | None = None
+    keys: Sequence[key_table.Row] = ()
     search: KeySearchSection | None = None
     figures: Sequence[Figure] = ()
 
@@ -35,7 +35,7 @@ class Made:
         """A table in LaTeX."""
         if self.grids:
             return grids.tabular(list(self.grids), comment)
-        return None if self.keys is None else key_table.tabular(self.keys, comment)
+        return key_table.tabular(self.keys, comment) if self.keys else None
 
 
 def make(name: str, sizes: Sizes, stored: Stored) -> Made:
@@ -47,8 +47,8 @@ def make(name: str, sizes: Sizes, stored: Stored) -> Made:
         section = figures.key_search_section(stored.search)
         complete = section is not None and len(section.search.guesses) >= sizes.guesses
         if name == "table4":
-            table = key_table.frame(section)
-            return Made(name, table, complete, keys=table, search=section)
+            table = key_table.rows(section)
+            return Made(name, key_table.frame(table), complete, keys=table, search=section)
         shown = [section.figure] if section else []
         return Made(name, joined(shown), complete, figures=shown, search=section)
     if name == contents.CURVE:
