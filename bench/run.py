@@ -79,6 +79,9 @@ class Summary:
     failed: dict[str, str] = dataclasses.field(default_factory=dict)
     board_ids: list[int] = dataclasses.field(default_factory=list)
 
+    def __str__(self) -> str:
+        return f"cells: {self.done} done ({self.resumed} resumed), {self.kept} there already, {len(self.failed)} failed"
+
 
 class Unusable(BenchError):
     """What an attack returned cannot be stored."""

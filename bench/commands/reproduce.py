@@ -106,6 +106,7 @@ def reproduce(
             first = built(database, db, out)
     finally:
         work.close()
+    click.echo(work.summary)
     for page in written:
         click.echo(page)
     click.echo(f"leaderboard: {first.parent / 'paper.html'}")

@@ -161,9 +161,7 @@ def run(
         work.close()
     page = _finish(database, work.summary.board_ids, db, out)
     summary = work.summary
-    click.echo(
-        f"cells: {summary.done} done ({summary.resumed} resumed), {summary.kept} there already, {len(summary.failed)} failed"
-    )
+    click.echo(summary)
     click.echo(f"leaderboard: {page}")
     if summary.failed:
         raise BenchError("; ".join(f"{name}: {reason}" for name, reason in summary.failed.items()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench import registry, spec
@@ -25,30 +25,34 @@ def differences(name: str, here: Spec) -> list[Difference]:
 
 
 def _settings(name: str, run: Spec) -> dict[str, Any]:
-    """Everything that a table or figure depends on, by dotted names."""
-    size = sizes(run)
-    needs = contents.needs(name, size) or [contents.Need(contents.LINAC, "pgd", "bypass")]
-    sweep = name in contents.SWEEPS
-    full = spec_for(run, sweep)
-    defences = list(dict.fromkeys(registry.parse(need.defence)[0] for need in needs))
-    kinds = list(dict.fromkeys(need.source.partition(":")[0] for need in needs))
-    settings: dict[str, Any] = {"dataset": run.dataset, "test images": run.examples, "seed": run.seed}
-    settings |= {f"epsilon, {norm}": value for norm, value in run.epsilon.items()}
-    settings |= _sizes(name, size)
-    settings |= _flat("training", full.training)
-    recipes = [*defences, *kinds, *(f"{kind}:{defence}" for kind in kinds for defence in defences)]
-    for recipe in recipes:
-        settings |= _flat(f"training of {recipe}", full.recipes.get(recipe, {}))
+    """Everything that a table or figure depends on, by name."""
+    size, full = sizes(run), spec_for(run, name in contents.SWEEPS)
+    needs = contents.needs(name, size)
+    shown = contents.SHUFFLE if name == "figure5" else contents.LINAC
+    defences = list(dict.fromkeys(registry.parse(need.defence)[0] for need in needs)) or [shown]
+    settings: dict[str, Any] = {"dataset": run.dataset, **_sizes(name, size)}
+    if name in contents.OF_BOARDS:
+        settings["test images"] = run.examples
+    if name not in contents.STORED:
+        settings |= _flat("gallery", run.gallery)
+    if name not in contents.UNCLASSIFIED:
+        settings |= _training(full, defences, [need.source.partition(":")[0] for need in needs])
     for defence in defences:
         plugin = registry.create("defences", defence, full.defences.get(defence, {}))
         settings |= _flat(defence, dataclasses.asdict(plugin.settings))
-    if name not in contents.STORED:
-        settings |= _flat("gallery", run.gallery)
-    attacked = name in contents.STORED and name not in contents.KEY_SEARCH
-    for engine in dict.fromkeys(need.engine for need in needs if attacked):
-        plugin = registry.entry("attacks", engine).load()
-        resolved = registry.settings_of(plugin, engine, full.engines.get(engine, {}))
+    if needs:
+        settings |= {"seed": run.seed, **{f"epsilon, {norm}": value for norm, value in run.epsilon.items()}}
+    for engine in dict.fromkeys(need.engine for need in needs):
+        resolved = registry.settings_of(registry.entry("attacks", engine).load(), engine, full.engines.get(engine, {}))
         settings |= _flat(engine, dataclasses.asdict(resolved))
+    return settings
+
+
+def _training(run: Spec, defences: Sequence[str], kinds: Sequence[str]) -> dict[str, Any]:
+    """How the classifiers of these defences and the sources of these kinds are trained."""
+    settings = _flat("training", run.training)
+    for recipe in dict.fromkeys([*defences, *kinds, *(f"{kind}:{defence}" for kind in kinds for defence in defences)]):
+        settings |= _flat(f"training of {recipe}", run.recipes.get(recipe, {}))
     return settings
 
 

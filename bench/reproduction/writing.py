@@ -43,7 +43,7 @@ class Writer:
             self.folder,
             made,
             preset=self.spec.preset,
-            examples=self.spec.examples,
+            examples=self.spec.examples if name in contents.OF_BOARDS else None,
             command=self.command,
             differences=differences(name, self.spec),
             failed=self._failed(name),

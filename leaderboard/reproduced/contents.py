@@ -60,6 +60,12 @@ SWEEPS = {
 STORED = (*GRIDS, *KEY_SEARCH, CURVE, *SWEEPS)
 """Those that are made of stored results; the others are drawn by the gallery."""
 
+UNCLASSIFIED = ("figure5", *(f"figure{number}" for number in range(10, 18)))
+"""Those that show a transform, and need no classifier."""
+
+OF_BOARDS = tuple(name for name in NAMES if name not in (*KEY_SEARCH, "figure5", *(f"figure{n}" for n in range(12, 18))))
+"""Those over the examples of a board; the others take a few test images of their own, whatever the preset's number is."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:

@@ -27,7 +27,8 @@ class Record:
     preset: str
     made: str
     complete: bool
-    examples: int
+    examples: int | None
+    """Test images of its boards; None if it takes a few of its own."""
     command: str
     differences: Sequence[tuple[str, str, str]]
     """What is not as in the paper: what, here, there. Empty is the paper's protocol."""
@@ -51,7 +52,7 @@ def write(
     made: Made,
     *,
     preset: str,
-    examples: int,
+    examples: int | None,
     command: str,
     differences: Sequence[tuple[str, str, str]],
     failed: Sequence[str],
