@@ -76,6 +76,7 @@ def reproduce(
     from bench.reproduction.sizes import sizes
     from bench.run import Options, Run
     from bench.store.database import explained, open_database, shown
+    from leaderboard.reproduced.contents import STORED
 
     key, reporter = keys.load(key_file), Reporter(quiet=quiet)
     resolved = spec.resolve(preset, dataset=dataset, examples=count, norms=norms)
@@ -102,7 +103,8 @@ def reproduce(
             work.finish()
             folder, failed = out or site_folder(db), work.summary.failed
             writer = Writer(resolved, key, driver.stored, failed, folder, command, not no_train, reporter.say)
-            written = [page for name in wanted if (page := writer.write(name))]
+            counted_first = sorted(wanted, key=lambda name: name not in STORED)  # what is drawn may take long
+            written = [page for name in counted_first if (page := writer.write(name))]
             first = built(database, db, out)
     finally:
         work.close()

@@ -30,6 +30,9 @@ TOML = """
 [defences.pca-full]
 components = 16
 
+[gallery]
+map_points = 3
+
 [reproduce]
 engines = ["square"]
 transfer = ["nominal"]
