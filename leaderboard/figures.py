@@ -74,6 +74,7 @@ def surrogates(
             columns=["norm", "sources", "number", "paper"],
         )
         data = data.merge(paper, on=["norm", "sources", "number"], how="outer")
+        data = data.astype({"correct": "Int64", "examples": "Int64"})
     references = [("clean", 100 * clean / n_examples)] if clean is not None else []
     chart = svg.lines(lines, axis, title=title, references=references)
     caption = (

@@ -47,6 +47,7 @@ sweep_source = "nominal"
 """
 """One engine, and one sweep of two points: the others have the setting that LINAC has anyway, and share its board."""
 
+OPTIONS = ("--preset", "tiny.toml", "--dataset", "mine.npz", "--examples", "12")
 UNTRAINED = (
     ("none", ()), ("block-shuffle", ()), ("jpeg-23", ()), ("jpeg-10", ()), ("pca-full", ()), ("pca-block", ()),
     ("none", ("at-l2",)), ("linac", ("surrogate:linac", 1)), ("linac", ("surrogate:linac", 2)),
@@ -64,13 +65,13 @@ def reproduce(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which everything was reproduced, at a size that means nothing."""
     folder = tmp_path_factory.mktemp("paper")
-    options = tiny.make(folder)
+    tiny.make(folder)
     with (folder / "tiny.toml").open("a") as preset:
         preset.write(TOML)
     with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
         patch.setenv("BENCH_HOME", str(folder / "home"))
         put_untrained(spec.resolve("tiny.toml", dataset="mine.npz"))
-    done = reproduce("all", *options, cwd=folder)
+    done = reproduce("all", *OPTIONS, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "paper.html" in done.stdout
     return folder
@@ -126,7 +127,7 @@ def test_every_name_has_its_files_and_is_on_the_page_of_the_paper(world: Path, n
     assert len((folder / f"{name}.csv").read_text().splitlines()) > 1
     record = json.loads((folder / f"{name}.json").read_text())
     assert (record["preset"], record["complete"], record["failed"]) == ("tiny", True, [])
-    assert (["test images", "4", "10,000"] in record["differences"]) == (name in contents.OF_BOARDS)
+    assert (["test images", "12", "10,000"] in record["differences"]) == (name in contents.OF_BOARDS)
     if name.startswith("table"):
         table = (folder / f"{name}.tex").read_text()
         assert table.count("{tabular}") == 2
@@ -155,7 +156,7 @@ def test_cells_are_those_of_bench_results(world: Path) -> None:
                     if (c["board"], c["attack"], c["source"]) == (board, row["attack"], columns[row["column"]])
                 )
                 assert float(row["accuracy"]) == cell["accuracy"], (name, row)
-                assert (int(row["correct"]), int(row["examples"])) == (cell["correct"], 4)
+                assert (int(row["correct"]), int(row["examples"])) == (cell["correct"], 12)
                 compared += 1
     assert compared == 7
 
@@ -226,8 +227,7 @@ def test_figure_3_ends_where_tables_5_and_6_do(world: Path) -> None:
 
 
 def test_given_again_it_runs_nothing_and_a_new_site_keeps_the_pages(world: Path) -> None:
-    options = ("--preset", "tiny.toml", "--dataset", "mine.npz")
-    again = reproduce("table7", *options, "--no-train", cwd=world)
+    again = reproduce("table7", *OPTIONS, "--no-train", cwd=world)
     assert again.returncode == 0, again.stderr
     assert "cells: 0 done (0 resumed), 2 there already, 0 failed" in again.stdout
     assert "training" not in again.stderr
