@@ -23,7 +23,7 @@ from leaderboard.gallery.kept import Arrays, is_kept, kept
 from leaderboard.gallery.map_chart import chart
 
 EXAMPLES = 5
-POINTS = 41
+POINTS = 31
 """Points on a side of a map, unless the preset has its own number."""
 REACH = 8
 """How far a map goes from its example, in units of the L2 epsilon."""
@@ -123,7 +123,8 @@ def _mapped(models: Models, name: str, plane: Plane, say: Callable[[str], None])
         assert predict is not None
         return {"classes": classes_around(plane, example, predict, advance)}
 
-    return np.stack([kept(part, functools.partial(compute, part["example"]))["classes"] for part in parts])
+    found = [kept(part, functools.partial(compute, number))["classes"] for number, part in enumerate(parts)]
+    return np.stack(found)
 
 
 def classes_around(plane: Plane, example: int, predict: Predict, advance: Callable[[float], None]) -> np.ndarray:

@@ -69,7 +69,7 @@ def test_the_fit_gets_better_and_its_last_error_is_the_reconstructions(small: sp
     curve, histogram = make("figure10", small), make("figure11", small)
     mean = curve.data["mean"]
     assert list(curve.data["steps"]) == list(range(32))  # one epoch of 1024 pixels, 32 a step
-    assert mean.iloc[-8:].mean() < 0.5 * mean.iloc[0]
+    assert mean.iloc[-8:].mean() < 0.75 * mean.iloc[0]
     images = data.load(small.dataset).examples(12)
     error = np.square(standardised(images) - reconstructed(small, images, PUBLISHED_KEY)).sum(3).mean((1, 2))
     assert f"{error.mean():.4f}" in histogram.caption
@@ -126,7 +126,7 @@ def test_a_grid_has_a_square_a_channel_and_a_colour_a_transform(small: spec.Spec
     assert (activations.columns(256), activations.columns(32)) == (16, 8)
     shown = np.random.default_rng(0).uniform(0, 1, (3, 4, 5, 6)).astype(np.float32)
     sheet = activations.grid(shown)
-    brightest = np.percentile(shown, 99.5)
+    brightest = np.percentile(shown, 98.0)
     for channel in range(6):
         row, column = divmod(channel, 8 if activations.columns(6) == 8 else 4)
         square = sheet[1 + 5 * row : 5 + 5 * row, 1 + 6 * column : 6 + 6 * column]
