@@ -74,15 +74,18 @@ class Reporter:
 
 def told(what: str, total: float, say: Callable[[str], None]) -> Callable[[float], None]:
     """For work that can only speak: call it with what was done since, and it says now and then how much time is left."""
-    done, began = 0.0, time.monotonic()
-    last = began
+    done = first = 0.0
+    began = last = time.monotonic()
 
     def advance(amount: float) -> None:
-        nonlocal done, last
+        nonlocal done, first, began, last
         done += amount
-        if time.monotonic() - last > SECONDS_BETWEEN_LINES and done < total:
+        if not first:
+            first, began = amount, time.monotonic()  # the first piece has compiled what the others only run
+        elif time.monotonic() - last > SECONDS_BETWEEN_LINES and done < total:
             last = time.monotonic()
-            say(f"{what}: {done / total:.0%}, about {duration((last - began) * (total - done) / done)} left")
+            left = (last - began) / (done - first) * (total - done)
+            say(f"{what}: {done / total:.0%}, about {duration(left)} left")
 
     return advance
 

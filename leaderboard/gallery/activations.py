@@ -22,7 +22,7 @@ from leaderboard.gallery.pictures import as_bytes, picture, tiles
 
 COLOURS = ("red", "green", "blue")
 WIDTH, TOP_SIDE, HEAD, GAP = 544, 96, 24, 12
-BRIGHTEST = 99.5
+BRIGHTEST = 98.0
 """The percentile of the activations above 0 that is shown at full brightness."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -26,19 +27,19 @@ def figure10(spec: Spec, key: PrivateKey | None, say: Callable[[str], None]) -> 
     """The error against the step: mean and standard deviation over the images."""
     found, told = _errors(spec, key, say)
     mean, deviation = found.curves.mean(axis=0), found.curves.std(axis=0)
-    steps = np.arange(1, len(mean) + 1)
+    steps = np.arange(len(mean))
     title = "Fitting LINAC's networks to the test images"
-    axis = Axis("step of the fit", 1, len(steps), [(tick, f"{tick:,}") for tick in _ticks(len(steps))])
+    axis = Axis("steps of the fit", 0, len(steps), [(tick, f"{tick:g}") for tick in _ticks(len(steps))])
     points = [
         Point(step, m, m - d, m + d)
         for step, m, d in zip(steps.tolist(), mean.tolist(), deviation.tolist(), strict=True)
     ]
     chart = svg.log_band(points, axis, title=title, y_label="squared error")
     caption = (
-        "Squared error on the pixels of each step's mini-batch before the step, summed over channels, averaged over "
+        "Squared error after so many steps on the pixels of the next mini-batch, summed over channels, averaged over "
         f"pixels, in standardised colours: mean and standard deviation over {told}"
     )
-    frame = pd.DataFrame({"step": steps, "mean": mean, "deviation": deviation})
+    frame = pd.DataFrame({"steps": steps, "mean": mean, "deviation": deviation})
     return Figure("figure10", title, caption, chart, frame)
 
 
@@ -48,9 +49,7 @@ def figure11(spec: Spec, key: PrivateKey | None, say: Callable[[str], None]) -> 
     counts, edges = np.histogram(found.final, bins=BINS, range=(0.0, float(found.final.max())))
     mean, largest = float(found.final.mean()), float(edges[-1])
     title = "What LINAC's networks leave out of the test images"
-    axis = Axis(
-        "squared error after the fit", 0, largest, [(largest * i / 4, f"{largest * i / 4:.2g}") for i in range(5)]
-    )
+    axis = Axis("squared error after the fit", 0, largest, [(tick, f"{tick:g}") for tick in _ticks(largest)])
     chart = svg.histogram(
         edges.tolist(), counts.tolist(), axis, title=title, marker=("mean", mean), what="images", unit="", digits=3
     )
@@ -80,7 +79,8 @@ def settings(spec: Spec) -> str:
     return f"LINAC has {words.settings(dataclasses.asdict(fits.defence(spec).settings))}."
 
 
-def _ticks(steps: int) -> list[int]:
-    """The first step, and every so many: at most six in all."""
-    apart = next(d for d in (n * 10**p for p in range(9) for n in (1, 2, 5)) if steps / d <= 5)
-    return [1, *range(apart, steps + 1, apart)] if apart > 1 else list(range(1, steps + 1))
+def _ticks(largest: float) -> list[float]:
+    """Round numbers up to the largest value, 0 among them: at most six."""
+    power = 10.0 ** math.floor(math.log10(largest / 5))
+    apart = next(power * digit for digit in (1, 2, 5, 10) if largest / (power * digit) <= 5)
+    return [apart * place for place in range(int(largest / apart) + 1)]

@@ -19,11 +19,11 @@ from bench.spec import Spec
 from leaderboard import paper, words
 from leaderboard.figures import Figure
 from leaderboard.gallery.classifiers import ADVERSARIAL, DEFENDED, NOMINAL, TITLES, Models, Predict
-from leaderboard.gallery.kept import Arrays, kept
+from leaderboard.gallery.kept import Arrays, is_kept, kept
 from leaderboard.gallery.map_chart import chart
 
 EXAMPLES = 5
-POINTS = 41
+POINTS = 31
 """Points on a side of a map, unless the preset has its own number."""
 REACH = 8
 """How far a map goes from its example, in units of the L2 epsilon."""
@@ -112,23 +112,28 @@ def _direction(models: Models, name: str, examples: Split, epsilon: float) -> np
 
 
 def _mapped(models: Models, name: str, plane: Plane, say: Callable[[str], None]) -> np.ndarray:
-    def compute() -> Arrays:
-        return {"classes": classes_around(plane, models.predict(name), f"mapping {name}", say)}
-
+    """What a model says around every example (N×points×points); each map is kept as soon as it is there."""
     described = {"what": "map", "model": models.identity(name), "plane": plane.fingerprint}
-    return kept(described, compute)["classes"]
+    parts = [{**described, "example": number} for number in range(len(plane.examples))]
+    to_do = sum(not is_kept(part) for part in parts)
+    predict = models.predict(name) if to_do else None
+    advance = told(f"mapping {name}", to_do * len(plane.offsets), say)
+
+    def compute(example: int) -> Arrays:
+        assert predict is not None
+        return {"classes": classes_around(plane, example, predict, advance)}
+
+    found = [kept(part, functools.partial(compute, number))["classes"] for number, part in enumerate(parts)]
+    return np.stack(found)
 
 
-def classes_around(plane: Plane, predict: Predict, what: str, say: Callable[[str], None]) -> np.ndarray:
-    """What a model says at every point (N×points×points), the largest vertical offset in the first row."""
-    count, points = len(plane.examples), len(plane.offsets)
-    advance = told(what, count * points, say)
-    found = np.empty((count, points, points), np.int16)
-    for example in range(count):
-        for row, offset in enumerate(plane.offsets[::-1]):
-            found[example, row] = predict(plane.row(example, float(offset)))
-            advance(1)
-    return found
+def classes_around(plane: Plane, example: int, predict: Predict, advance: Callable[[float], None]) -> np.ndarray:
+    """What a model says at every point of a map (points×points), the largest vertical offset in the first row."""
+    rows = []
+    for offset in plane.offsets[::-1]:
+        rows.append(predict(plane.row(example, float(offset))).astype(np.int16))
+        advance(1)
+    return np.stack(rows)
 
 
 def _caption(left_out: Mapping[str, str], guide: str, plane: Plane, epsilon: float) -> str:

@@ -21,7 +21,7 @@ from leaderboard.gallery.pictures import as_bytes, picture
 MOST = 10
 BLOCKS = 2
 SIDE, GAP, HEAD, FOOT = 76, 8, 24, 24
-MAGNIFIED = 3
+MAGNIFIED = 2
 """How much differences are magnified, around grey."""
 
 

@@ -68,8 +68,8 @@ def never(*_: Any, **__: Any) -> NoReturn:
 def test_the_fit_gets_better_and_its_last_error_is_the_reconstructions(small: spec.Spec) -> None:
     curve, histogram = make("figure10", small), make("figure11", small)
     mean = curve.data["mean"]
-    assert list(curve.data["step"]) == list(range(1, 33))  # one epoch of 1024 pixels, 32 a step
-    assert mean.iloc[-8:].mean() < 0.5 * mean.iloc[0]
+    assert list(curve.data["steps"]) == list(range(32))  # one epoch of 1024 pixels, 32 a step
+    assert mean.iloc[-8:].mean() < 0.75 * mean.iloc[0]
     images = data.load(small.dataset).examples(12)
     error = np.square(standardised(images) - reconstructed(small, images, PUBLISHED_KEY)).sum(3).mean((1, 2))
     assert f"{error.mean():.4f}" in histogram.caption
@@ -126,7 +126,7 @@ def test_a_grid_has_a_square_a_channel_and_a_colour_a_transform(small: spec.Spec
     assert (activations.columns(256), activations.columns(32)) == (16, 8)
     shown = np.random.default_rng(0).uniform(0, 1, (3, 4, 5, 6)).astype(np.float32)
     sheet = activations.grid(shown)
-    brightest = np.percentile(shown, 99.5)
+    brightest = np.percentile(shown, 98.0)
     for channel in range(6):
         row, column = divmod(channel, 8 if activations.columns(6) == 8 else 4)
         square = sheet[1 + 5 * row : 5 + 5 * row, 1 + 6 * column : 6 + 6 * column]
@@ -232,7 +232,7 @@ def test_a_map_shows_a_boundary_where_it_is() -> None:
         moved = images - np.float32(128 / 255)
         return 2 * (moved[:, 0, 0, 0] > 0.15).astype(int) + (moved[:, 1, 1, 1] > 0.25)
 
-    found = classes_around(plane, predict, "", lambda text: None)
+    found = [classes_around(plane, example, predict, lambda done: None) for example in range(2)]
     across = np.where(plane.offsets > 0.15, 2, 0)
     upwards = np.where(plane.offsets[::-1] > 0.25, 1, 0)
     np.testing.assert_array_equal(found[0], across[None, :] + upwards[:, None])
@@ -247,7 +247,6 @@ def shipped() -> spec.Spec:
 
 def test_maps_of_the_shipped_models(shipped: spec.Spec, monkeypatch: pytest.MonkeyPatch) -> None:
     from bench import contest
-    from leaderboard.gallery.classifiers import Models
 
     figure = make("figure4", shipped)
     frame = figure.data
@@ -263,8 +262,8 @@ def test_maps_of_the_shipped_models(shipped: spec.Spec, monkeypatch: pytest.Monk
     assert list(centre["class"]) == [ready.dataset.classes[verdict.pred[place]] for place in centre["example"]]
     assert "nominal" in " ".join(texts(figure))
     assert str(abs(PUBLISHED_KEY)) not in figure.caption + str(figure.chart) + frame.to_csv()
-    monkeypatch.setattr(Models, "predict", never)
-    monkeypatch.setattr(Models, "direction", never)
+    monkeypatch.setattr("leaderboard.gallery.maps.classes_around", never)
+    monkeypatch.setattr("attacks.engine.BatchEngine.run", never)
     assert make("figure4", shipped).chart == figure.chart
 
 
