@@ -12,14 +12,9 @@ from attacks.apgd import ApgdCe, ApgdDlr, ApgdSettings, ApgdT, ApgdTargetedSetti
 from attacks.engine import BatchEngine, Task, one_of, positive
 from attacks.fab import FabSettings, FabT, FabUntargeted
 from attacks.ledger import Keep, Ledger
+from attacks.parts import VERSIONS
 from attacks.square import Square, SquareSettings
 from bench.api import Attacked, UsageError
-
-VERSIONS: dict[str, tuple[str, ...]] = {
-    "standard": ("apgd-ce", "apgd-t", "fab-t", "square"),
-    "plus": ("apgd-ce", "apgd-dlr", "fab", "square", "apgd-t", "fab-t"),
-    "rand": ("apgd-ce", "apgd-dlr"),
-}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attacks import parts
 from bench.store.outcomes import Outcomes, RunRecord
 from bench.store.queries import Board, KeySearch
 from leaderboard import evidence, figures, paper, tables, words
 from leaderboard.figures import Figure
 from leaderboard.output import Folder
 from leaderboard.tables import Table
+
+ByPart = Mapping[tuple[int, int], Mapping[int, int]]
+"""By attack and source, how many examples each part of the attack broke, by its place."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Section:
     strongest: tuple[str, int] | None
     surrogates: Figure | None
     breakers: list[tuple[str, evidence.Breaker]]
+    parts: list[tuple[str, list[tuple[str, int]]]]  # what each part of an attack broke on its source
     cover: list[tuple[str, evidence.Step]]
     doubts: list[tuple[str, str, str]]
     failures: list[tuple[str, str]]
@@ -69,7 +74,9 @@ def _place(board: Board) -> tuple[Any, ...]:
     )
 
 
-def section(site: Folder, page: Page, board: Board, outcomes: Outcomes, runs: list[RunRecord]) -> Section:
+def section(
+    site: Folder, page: Page, board: Board, outcomes: Outcomes, runs: list[RunRecord], by_part: ByPart
+) -> Section:
     """A board's tables and figures; writes their data beside the page."""
     data = f"data/{page.slug}/board-{board.id}"
     matrix, strategies = tables.matrix(board, outcomes), tables.strategies(board, outcomes)
@@ -108,6 +115,7 @@ def section(site: Folder, page: Page, board: Board, outcomes: Outcomes, runs: li
         strongest=evidence.strongest_strategy(outcomes),
         surrogates=surrogates,
         breakers=[(name_of[b.column], b) for b in breakers],
+        parts=_parts(board, attacks, by_part),
         cover=[(name_of[s.column], s) for s in cover],
         doubts=[(f"{c.attack}@{c.source}", name, meaning) for c in board.cells for name, meaning in c.doubts.items()],
         failures=[(f"{c.attack}@{c.source}", c.error or "") for c in board.cells if c.status == "failed"],
@@ -158,6 +166,16 @@ def _epsilons(boards: Sequence[Board], norm: str) -> list[tuple[float, int, int,
         for epsilon, board in largest.items()
         if board.best_known is not None and board.clean is not None
     ]
+
+
+def _parts(board: Board, attacks: Mapping[int, str], by_part: ByPart) -> list[tuple[str, list[tuple[str, int]]]]:
+    found = []
+    for cell in board.cells:
+        names, counts = parts.of(cell.attack_settings), by_part.get((cell.attack_id, cell.source_id), {})
+        if names and counts:
+            own = [(name, counts.get(place, 0)) for place, name in enumerate(names)]
+            found.append((f"{attacks[cell.attack_id]}@{cell.source}", own))
+    return found
 
 
 def _source_meanings(board: Board) -> dict[str, str]:

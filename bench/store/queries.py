@@ -132,16 +132,32 @@ def withstood_on_source(engine: Engine) -> dict[tuple[int, int, int], int]:
         return {(board, attack, source): int(count) for board, attack, source, count in connection.execute(query)}
 
 
-def source_success(engine: Engine, board: Board, cell: Cell) -> np.ndarray:
-    """Which examples (N, bool) the attack broke on its own source, in the order of the examples."""
+def source_success(engine: Engine, board: Board, cell: Cell) -> tuple[np.ndarray, np.ndarray]:
+    """Which examples (N, bool) the attack broke on its own source, and the part of it that did (N, −1 if it has none)."""
     result = schema.result.c
     query = (
-        sa.select(result.source_success)
+        sa.select(result.source_success, result.part)
         .where(result.board_id == board.id, result.attack_id == cell.attack_id, result.source_id == cell.source_id)
         .order_by(result.example_idx)
     )
     with engine.connect() as connection:
-        return np.array(connection.execute(query).scalars().all(), bool)
+        rows = connection.execute(query).all()
+    return np.array([row[0] for row in rows], bool), np.array([row[1] for row in rows], int)
+
+
+def broken_by_part(engine: Engine, board_id: int, attacks: Sequence[int]) -> dict[tuple[int, int], dict[int, int]]:
+    """By attack (of these) and source: how many examples each part of it, by its place, broke on the source."""
+    result = schema.result.c
+    query = (
+        sa.select(result.attack_id, result.source_id, result.part, sa.func.count())
+        .where(result.board_id == board_id, result.attack_id.in_(attacks), result.part >= 0, result.source_success)
+        .group_by(result.attack_id, result.source_id, result.part)
+    )
+    found: dict[tuple[int, int], dict[int, int]] = {}
+    with engine.connect() as connection:
+        for attack_id, source_id, part, count in connection.execute(query):
+            found.setdefault((attack_id, source_id), {})[part] = count
+    return found
 
 
 def _share(board: Board) -> float:

@@ -23,6 +23,8 @@ SIZES = Sizes(surrogates=4, reconstructions=4)
 REPRODUCED = ("table1", "table3", "table4", "table7", "figure3")
 ENGINES = {"aa": 400, "mt": 180, "pgd": 100, "square": 1000}
 
+SETTINGS = {"aa": '{"steps": 20, "version": "standard"}'}
+
 
 class Filler:
     """Writes boards as a run would, with answers drawn at random: each example has a strength, each cell a force."""
@@ -95,7 +97,12 @@ class Filler:
             writer.ensure(
                 self.engine,
                 table,
-                {"name": name, "version": "1", "params_json": '{"steps": 20}', "fingerprint": kind + name},
+                {
+                    "name": name,
+                    "version": "1",
+                    "params_json": SETTINGS.get(name, '{"steps": 20}'),
+                    "fingerprint": kind + name,
+                },
             )
             for kind, table, name in (("a", schema.attack, attack), ("s", schema.source, source))
         ]
@@ -144,7 +151,7 @@ class Filler:
                 "source_margin": -1.0,
                 "restart": 0,
                 "target": -1,
-                "part": -1,
+                "part": i % 4 if attack == "aa" else -1,
                 "gradients": ENGINES.get(attack, 1),
                 "queries": 2,
             }

@@ -127,6 +127,13 @@ def test_every_chart_has_its_data(site: Site) -> None:
         assert len((page.parent / name).read_text().splitlines()) > 2
 
 
+def test_the_page_says_which_part_of_autoattack_broke_how_many(site: Site) -> None:
+    (page,) = site.folder.glob("**/defences/none*.html")
+    text = re.sub(r"<[^>]+>", "", page.read_text())
+    assert "aa@self" in text
+    assert "apgd-ce 15, apgd-t 15, fab-t 15, square 15" in text
+
+
 def test_hostile_names_are_text(hostile_site: Site) -> None:
     for page in hostile_site.pages():
         text = page.read_text()

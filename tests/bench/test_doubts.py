@@ -1,0 +1,45 @@
+"""Doubts about a board: what beat the gradients is seen even where an attack with gradients had a part without."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sqlalchemy.engine import Engine
+
+from attacks import suspicion
+from bench import doubts
+from bench.store import writer
+from bench.store.writer import ShardResult
+from tests.leaderboard.stores import Filler
+
+N = 20
+
+
+def fill(filler: Filler, board: int, attack: str, broken: np.ndarray, part: int) -> None:
+    """A cell that broke these examples on its source, by this part of the attack."""
+    rows = [
+        {
+            "example_idx": i, "correct": not broken[i], "pred": 0, "label": 0, "margin": 0.0, "distance": 0.0,
+            "source_success": int(broken[i]), "source_margin": 0.0, "restart": 0, "target": -1, "part": part,
+            "gradients": 0, "queries": 0,
+        }
+        for i in range(N)
+    ]  # fmt: skip
+    key = filler.cell(board, attack, "self", "standard")
+    writer.record_shard(filler.engine, key, ShardResult(0, N, rows, "test", 1.0, {}, (), None, None), N)
+
+
+def about(engine: Engine, board: int) -> set[str]:
+    """The doubts about any cell of a board."""
+    return {name for found in doubts.found(engine, board).values() for name in found}
+
+
+@pytest.mark.parametrize(("part", "doubted"), [(0, False), (3, True)], ids=["apgd-ce", "square"])
+def test_square_inside_autoattack_does_not_count_as_a_gradient_attack(tmp_path, part, doubted):
+    filler = Filler(tmp_path)
+    board = filler.board("none", "linf", N, keyed=False)
+    filler.clean(board, 0.9, np.linspace(0, 1, N))
+    fill(filler, board, "pgd", np.arange(N) < 5, -1)
+    fill(filler, board, "aa", np.arange(N) < 15, part)
+    fill(filler, board, "square", np.arange(N) < 15, -1)
+    assert (suspicion.SQUARE_WINS in about(filler.engine, board)) is doubted
