@@ -33,7 +33,7 @@ def _settings(name: str, run: Spec) -> dict[str, Any]:
     settings: dict[str, Any] = {"dataset": run.dataset, **_sizes(name, size)}
     if name in contents.OF_BOARDS:
         settings["test images"] = run.examples
-    if name not in contents.STORED:
+    if name == "figure4":
         settings |= _flat("gallery", run.gallery)
     if name not in contents.UNCLASSIFIED:
         settings |= _training(full, defences, [need.source.partition(":")[0] for need in needs])
