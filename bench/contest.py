@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ class Contest:
     """Models the user brings as sources, by the source's name."""
     guess: int | None = None
     """A key the attacker has found."""
+    command: str = ""
+    """What trains its sources ahead of time, if it is not `bench train`."""
 
     @functools.cached_property
     def images(self) -> np.ndarray:
@@ -68,6 +71,7 @@ class Contest:
             self.own_models,
             self.guess,
             may_train,
+            self.command,
         )
 
     def defence_row(self) -> dict[str, Any]:
@@ -162,8 +166,12 @@ def prepare(
     say: Any,
     own_models: Mapping[str, Path] | None = None,
     guess: int | None = None,
+    command: str = "",
 ) -> Contest:
-    """Loads, or trains, everything a defended model needs. `request` is name[setting=value,…]."""
+    """Loads, or trains, everything a defended model needs. `request` is name[setting=value,…].
+
+    `command` is what trains its models ahead of time, if it is not `bench train`.
+    """
     name, given = registry.parse(request)
     defence = registry.create("defences", name, {**spec.defences.get(name, {}), **given})
     dataset = data.load(spec.dataset)
@@ -176,9 +184,10 @@ def prepare(
             raise UsageError(f"weights file {weights} does not exist")
         classifier = models.load_file(classifier_spec, weights)
     else:
-        artifact = models.obtain(classifier_spec, own_key.reveal() if own_key else None, may_train, say)
+        ahead = command or f"bench train --defence {shlex.quote(request)} --preset {spec.preset}"
+        artifact = models.obtain(classifier_spec, own_key.reveal() if own_key else None, may_train, say, ahead)
         classifier, weights, defended = models.load(classifier_spec, artifact), artifact.weights, artifact.fingerprint
     return Contest(
         spec, dataset, name, defence, own_key, classifier_spec, classifier, weights, defended, examples,
-        own_models or {}, guess,
+        own_models or {}, guess, command,
     )  # fmt: skip

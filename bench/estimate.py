@@ -99,7 +99,8 @@ def training(spec: Spec, name: str, pairs: Sequence[Pair], images: int, calibrat
         fields = recipe_of(spec, name, source)
         epochs, steps = fields["epochs"], (fields.get("adversary") or {}).get("steps", 0)
         front, network = calibration.front(source), calibration.network(source)
-        passes += epochs * images * (1 + steps)
+        used = fields.get("images") or images
+        passes += epochs * used * (1 + steps)
         step = 2 * network.gradient - network.query + steps * network.gradient
-        seconds += images * (epochs * step + (fields.get("copies") or epochs) * front.query)
+        seconds += used * (epochs * step + (fields.get("copies") or epochs) * front.query)
     return Training(len(wanted), passes, seconds)

@@ -29,6 +29,11 @@ class PrivateKey:
         """The key itself: for the referee and for training the defended classifier, and nobody else."""
         return self.__value
 
+    @property
+    def published(self) -> bool:
+        """Whether it is the paper's own key, whatever it is called here: then it is no secret."""
+        return self.__value == PUBLISHED_KEY
+
     def __repr__(self) -> str:
         return f"PrivateKey(id={self.id})"
 

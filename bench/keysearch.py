@@ -84,7 +84,7 @@ def training_sample(dataset: Dataset, count: int, seed: int) -> Sample:
 
 def paper_sample(dataset: Dataset) -> Sample:
     """The first test images, as the paper used them: more than its own threat model gives an attacker."""
-    return Sample(dataset.examples(PAPER_IMAGES), "test", False)
+    return Sample(dataset.examples(min(PAPER_IMAGES, len(dataset.test))), "test", False)
 
 
 def rules(target: Target, sample: Sample, slack: float, error: float) -> Race:

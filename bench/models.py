@@ -32,6 +32,10 @@ def described(name: str, defence: Defence) -> dict[str, Any]:
     return {"name": name, "version": defence.version, "settings": dataclasses.asdict(defence.settings)}
 
 
+class NotTrained(UsageError):
+    """A model that is not there, where nothing may be trained."""
+
+
 @dataclasses.dataclass(frozen=True)
 class ClassifierSpec:
     """What determines a trained classifier. `key` names the key (its id, or an attacker's own key), never reveals it."""
@@ -159,7 +163,7 @@ def training_alone(identity: str, name: str, say: Callable[[str], None]) -> Abst
 def refuse_to_train(name: str, may_train: bool, command: str) -> None:
     """Ends here if nothing may be trained."""
     if not may_train:
-        raise UsageError(f"{name} is not trained yet: run '{command}' first, or drop --no-train")
+        raise NotTrained(f"{name} is not trained yet: run '{command}' first, or drop --no-train")
 
 
 def spoken(name: str, say: Callable[[str], None]) -> Callable[[Progress], None]:
@@ -190,7 +194,7 @@ def train(spec: ClassifierSpec, key: int | None, report: Callable[[Progress], No
     from bench import transforms
     from bench.training import Trainer, classify
 
-    data = spec.dataset.training()
+    data = spec.recipe.learnt_from(spec.dataset.training())
     keras.utils.set_random_seed(spec.recipe.seed)
     model = spec.network()
     if spec.start is not None:

@@ -12,6 +12,7 @@ import numpy as np
 from bench import registry
 from bench.api import Defence, Engine, Strategy, UsageError
 from bench.fingerprint import fingerprint
+from bench.spec import Spec
 
 ALL, EVERYTHING = "all", "everything"
 
@@ -46,6 +47,21 @@ class Choice:
     """Whether the attacker has a key to try."""
     outside: bool = False
     """Whether pairs outside the threat model may run."""
+
+
+def requested(
+    spec: Spec,
+    request: str,
+    attacks: Sequence[str],
+    own_models: Sequence[str] = (),
+    guess: bool = False,
+    outside: bool = False,
+) -> list[Pair]:
+    """The pairs that attack requests mean for a requested defence, `name[setting=value,…]`, under a run's settings."""
+    name, settings = registry.parse(request)
+    defence = registry.create("defences", name, {**spec.defences.get(name, {}), **settings})
+    choice = Choice(spec.engines, spec.budgets, spec.strategies(name), own_models, guess, outside)
+    return pairs(attacks, name, defence, choice)
 
 
 def pairs(requests: Sequence[str], defence_name: str, defence: Defence, choice: Choice | None = None) -> list[Pair]:

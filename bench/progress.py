@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.markup import escape
@@ -70,6 +70,24 @@ class Reporter:
             self._last = time.monotonic()
             left = (self._last - self._began) * (self._total - self._done) / self._done
             self.say(f"{self._what}: {self._done / self._total:.0%}, about {duration(left)} left")
+
+
+def told(what: str, total: float, say: Callable[[str], None]) -> Callable[[float], None]:
+    """For work that can only speak: call it with what was done since, and it says now and then how much time is left."""
+    done = first = 0.0
+    began = last = time.monotonic()
+
+    def advance(amount: float) -> None:
+        nonlocal done, first, began, last
+        done += amount
+        if not first:
+            first, began = amount, time.monotonic()  # the first piece has compiled what the others only run
+        elif time.monotonic() - last > SECONDS_BETWEEN_LINES and done < total:
+            last = time.monotonic()
+            left = (last - began) / (done - first) * (total - done)
+            say(f"{what}: {done / total:.0%}, about {duration(left)} left")
+
+    return advance
 
 
 class _Spoken(logging.Handler):

@@ -79,6 +79,9 @@ class Summary:
     failed: dict[str, str] = dataclasses.field(default_factory=dict)
     board_ids: list[int] = dataclasses.field(default_factory=list)
 
+    def __str__(self) -> str:
+        return f"cells: {self.done} done ({self.resumed} resumed), {self.kept} there already, {len(self.failed)} failed"
+
 
 class Unusable(BenchError):
     """What an attack returned cannot be stored."""
@@ -120,8 +123,8 @@ class Run:
             },
         )
 
-    def execute(self, contest: Contest, pairs: Sequence[Pair]) -> None:
-        """Plans and runs all cells of a contest; a cell that fails does not stop the others."""
+    def execute(self, contest: Contest, pairs: Sequence[Pair]) -> list[PlannedCell]:
+        """Plans and runs all cells of a contest, and returns them; a cell that fails does not stop the others."""
         cells = self._planned(contest, pairs)
         self._judge_clean([cell for cell in cells if cell.pair is None])
         open_cells = [cell for cell in cells if cell.pair is not None and cell.shards]
@@ -134,6 +137,7 @@ class Run:
             )
             for board_id in {cell.key[0] for cell in open_cells}:
                 doubts.update(self._db, board_id)
+        return cells
 
     def finish(self) -> None:
         writer.finish_run(self._db, self._run_id)

@@ -38,6 +38,10 @@ class Spec:
     defences: Mapping[str, Mapping[str, Any]]
     against: Mapping[str, Mapping[str, Mapping[str, Any]]]
     """Strategy settings against a defence or `all`, by strategy: against.linac.transfer.surrogates."""
+    reproduce: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """How much of the paper's tables and figures `bench reproduce` runs: the fields of `reproduction.sizes`."""
+    gallery: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """How fine the figures of `leaderboard.gallery` are."""
 
     def strategies(self, defence: str) -> dict[str, dict[str, Any]]:
         """Every strategy's settings against this defence."""
@@ -112,6 +116,8 @@ def resolve(
         budgets=values.get("budgets", {}),
         defences=values.get("defences", {}),
         against=values.get("against", {}),
+        reproduce=values.get("reproduce", {}),
+        gallery=values.get("gallery", {}),
     )
 
 

@@ -99,6 +99,8 @@ class Recipe:
     copies: int = 0
     """Transform so many versions of the training images once and keep them, instead of transforming at every step:
     the images, their mirror images, then random crops. For a transform that costs more than the network."""
+    images: int = 0
+    """Learn from the first so many training images only; 0 is all of them."""
 
     def __post_init__(self) -> None:
         for name, ok in {
@@ -112,6 +114,7 @@ class Recipe:
             "momentum": 0 <= self.momentum < 1,
             "warmup": 0 <= self.warmup < 1,
             "copies": self.copies >= 0 and not (self.copies and (self.cutmix or self.adversary)),
+            "images": self.images >= 0,
         }.items():
             if not ok:
                 raise UsageError(
@@ -132,7 +135,11 @@ class Recipe:
     def as_json(self) -> dict[str, Any]:
         """What is fingerprinted. Fields that came later are left out where they do nothing, so that old weights count."""
         fields = dataclasses.asdict(self)
-        return {name: value for name, value in fields.items() if value or name not in ("adversary", "copies")}
+        return {name: value for name, value in fields.items() if value or name not in ("adversary", "copies", "images")}
+
+    def learnt_from(self, data: Split) -> Split:
+        """What of the training images it uses."""
+        return data.first(self.images) if self.images else data
 
     def rate(self, progress: float) -> float:
         """The learning rate when this share of the training is done."""

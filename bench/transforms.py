@@ -32,6 +32,8 @@ class Kept:
     def __init__(self, spec: ClassifierSpec, transform: Callable[[tf.Tensor], tf.Tensor], data: Split) -> None:
         described = spec.as_json()
         identity = {name: described[name] for name in ("training_images", "defence", "key")}
+        if spec.recipe.images:
+            identity["images"] = spec.recipe.images
         self._folder = home() / "transforms" / fingerprint(identity)[:16]
         self._transform, self._data = transform, data
         self._shape = spec.defence.output_shape(spec.dataset.shape)

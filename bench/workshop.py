@@ -38,6 +38,8 @@ class Bench(Workshop):
     own_models: Mapping[str, Path]
     may_train: bool
     say: Callable[[str], None]
+    command: str = ""
+    """What trains its models ahead of time, if it is not `bench train`."""
     given: list[artifacts.Artifact] = dataclasses.field(default_factory=list)
     """What it has given out, the latest last."""
 
@@ -106,7 +108,8 @@ class Bench(Workshop):
         began, identity, before = time.monotonic(), fingerprint(described), before or tf.identity
         checkpoint = home() / "training" / f"{identity[:16]}.npz"
         classes = len(self.dataset.classes)
-        trainer = Trainer(model, recipe, self.dataset.training(), classes, before, after)
+        data = recipe.learnt_from(self.dataset.training())
+        trainer = Trainer(model, recipe, data, classes, before, after)
         trainer.run(checkpoint, models.spoken(name, self.say))
         logits = classify(lambda inputs, training: after(model(inputs, training=training)), before, self.dataset.shape)
         test = self.dataset.test
@@ -124,7 +127,7 @@ class Bench(Workshop):
 
     @property
     def _command(self) -> str:
-        return f"bench train --defence {self.defence_name} --source all --preset {self.spec.preset}"
+        return self.command or f"bench train --defence {self.defence_name} --source all --preset {self.spec.preset}"
 
 
 def _by_place(model: keras.Model) -> dict[str, np.ndarray]:

@@ -1,14 +1,16 @@
-"""The site over 10 million synthetic rows: how long it takes to build, what memory, how large its pages are.
+"""The site over 10 million synthetic rows: how long it takes to build, what memory, how large and how quick its pages are.
 
 python -m benchmarks.site [--boards 10] [--examples 10000] [--attacks 4] [--sources 25] [--db FILE] [--out FOLDER]
 
-The pictures are noise, which no PNG makes smaller; what the attacks made is read from memory instead of from files.
+The pictures are noise, which no PNG makes smaller; what the attacks made is read from memory instead of from files. The
+store of --db is made if it is not there, and kept. The pages are opened in a Chromium, if there is one.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
+import shutil
 import tempfile
 import time
 from collections.abc import Sequence
@@ -44,13 +46,9 @@ class Noise:
 
 def make(engine: sa.Engine, boards: int, examples: int, attacks: int, sources: int) -> None:
     """The store's synthetic rows with answers, margins and kept images."""
-    fill(engine, boards, examples, attacks, sources)
+    fill(engine, boards, examples, attacks, sources, answers=True)
     shards = [(start, start + SHARD) for start in range(0, min(examples, MOST_PICTURES), SHARD)]
     with writing(engine) as connection:
-        connection.exec_driver_sql(
-            "UPDATE result SET label = example_idx % 10, margin = (abs(random()) % 1000) / 100.0 * (2 * correct - 1), "
-            "pred = (example_idx + CASE correct WHEN 1 THEN 0 ELSE 1 + abs(random()) % 9 END) % 10"
-        )
         cells = connection.execute(
             sa.select(schema.cell.c.board_id, schema.cell.c.attack_id, schema.cell.c.source_id)
         ).all()
@@ -97,6 +95,27 @@ def main() -> None:
             next(out.glob(f"examples/board-*/{name}.js")).stat().st_size / 1024 for name in ("index", "00000")
         )
         print(f"explorer of a board: {start:.0f} KiB to start, {part:.0f} KiB a hundred examples")
+        _browse(home, next(out.glob("examples/board-*.html")))
+
+
+def _browse(home: Path, explorer: Path) -> None:
+    """How soon the home page and an explorer can be used, and what the explorer has loaded by then."""
+    if not (shutil.which("chromium") or shutil.which("google-chrome")):
+        print("no Chromium here: how soon the pages can be used was not measured")
+        return
+    from tests.leaderboard.browser import Browser
+
+    with Browser() as browser:
+        browser.open(home.as_uri())
+        loaded = browser.run("performance.getEntriesByType('navigation')[0].loadEventEnd")
+        browser.run("document.querySelector('[data-sort=name]').click()")
+        sorted_by = browser.run("document.querySelector('[data-sort=name]').parentElement.ariaSort")
+        print(f"home page loaded in {loaded:.0f} ms; then sorted by a click: {sorted_by}")
+        browser.requests.clear()
+        browser.open(explorer.as_uri())
+        browser.wait_for("document.querySelectorAll('.example').length")
+        ready = browser.run("performance.now()")
+        print(f"explorer shows its first examples after {ready:.0f} ms, of {len(browser.requests)} files")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,13 @@ from bench.store import queries, schema
 from bench.store.database import open_database, writing
 
 
-def fill(engine: sa.Engine, boards: int, examples: int, attacks: int, sources: int) -> dict[int, int]:
-    """Writes the rows; returns Best Known of every board, computed from the arrays that were written."""
+def fill(
+    engine: sa.Engine, boards: int, examples: int, attacks: int, sources: int, answers: bool = False
+) -> dict[int, int]:
+    """Writes the rows; returns Best Known of every board, computed from the arrays that were written.
+
+    With `answers`, every row has a label, an answer and a margin that fit.
+    """
     random, expected = np.random.default_rng(0), {}
     insert = f"INSERT INTO result VALUES ({','.join('?' * 16)})"
     with writing(engine) as connection:
@@ -81,30 +87,27 @@ def fill(engine: sa.Engine, boards: int, examples: int, attacks: int, sources: i
                         updated="2020",
                     )
                 )
-            rows = (
-                (
-                    board,
-                    example,
-                    attack,
-                    source,
-                    int(correct[example, column]),
-                    0,
-                    0,
-                    0.0,
-                    0.03,
-                    0,
-                    0.0,
-                    0,
-                    -1,
-                    -1,
-                    100,
-                    0,
-                )
-                for example in range(examples)
-                for column, (attack, source) in enumerate(cells)
-            )
+            rows = _rows(board, correct, cells, random if answers else None)
             connection.connection.cursor().executemany(insert, rows)
     return expected
+
+
+def _rows(
+    board: int, correct: np.ndarray, cells: list[tuple[int, int]], random: np.random.Generator | None
+) -> Iterable[tuple[object, ...]]:
+    """The rows of a board in the order of the primary key, from N×cells answers."""
+    shape = correct.shape
+    label = np.zeros(shape, np.int64)
+    pred, margin = label, np.zeros(shape)
+    if random is not None:
+        label = np.broadcast_to(np.arange(shape[0])[:, None] % 10, shape)
+        pred = np.where(correct, label, (label + random.integers(1, 10, shape)) % 10)
+        margin = np.where(correct, 1, -1) * random.integers(1, 1000, shape) / 100
+    example = np.broadcast_to(np.arange(shape[0])[:, None], shape)
+    attack, source = (np.broadcast_to(np.array(ids), shape) for ids in zip(*cells, strict=True))
+    columns = [a.ravel().tolist() for a in (example, attack, source, correct.astype(np.int64), pred, label, margin)]
+    rest = (0.03, 0, 0.0, 0, -1, -1, 100, 0)
+    return ((board, *row, *rest) for row in zip(*columns, strict=True))
 
 
 def main() -> None:

@@ -74,6 +74,14 @@ def fit(images: np.ndarray | tf.Tensor, key: int, config: LinacConfig | None = N
     return Fit(arrays[0], arrays[-2], arrays[-1])
 
 
+def standardise(images: np.ndarray) -> np.ndarray:
+    """Images in [0,1] (B×I×J×3) to what is fitted.
+
+    As `colour.standardise`, in numpy: TensorFlow rounds it differently in and out of a graph, and a fit tells.
+    """
+    return (images - np.array(colour.MEAN, np.float32)) / np.array(colour.STD, np.float32)
+
+
 class Linac(Defence):
     """LINAC: the hidden units of a keyed implicit network fitted to the image (the paper's defence)."""
 
@@ -156,17 +164,12 @@ def _fitter(shape: Sequence[int | None], key: int, config: LinacConfig) -> Fitte
     return linac_cpu.Fitter(plan, config, tf.config.threading.get_inter_op_parallelism_threads() or os.cpu_count() or 1)
 
 
-def _standardise(images: np.ndarray) -> np.ndarray:
-    """As `colour.standardise`, in numpy: TensorFlow rounds it differently in and out of a graph, and a fit tells."""
-    return (images - np.array(colour.MEAN, np.float32)) / np.array(colour.STD, np.float32)
-
-
 @tf.autograph.experimental.do_not_convert
 def _representation(fitter: Fitter, layer: int, shape: Shape, images: tf.Tensor) -> tf.Tensor:
     """Images (B×I×J×3) in [0,1] to B×shape; no gradient."""
 
     def on_host(values: np.ndarray) -> np.ndarray:
-        outputs, losses = fitter.fit(_standardise(values), [layer])
+        outputs, losses = fitter.fit(standardise(values), [layer])
         _check_finite(values, [*outputs, losses], "the fit")
         return outputs[0]
 
@@ -182,7 +185,7 @@ def _gradient(fitter: Fitter, layer: int, images: tf.Tensor, upstream: tf.Tensor
     """Exact reverse mode through the fit, with respect to the standardised images: like images."""
 
     def on_host(values: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-        gradient = fitter.gradient(_standardise(values), layer, slopes)
+        gradient = fitter.gradient(standardise(values), layer, slopes)
         _check_finite(values, [gradient], "the gradient of the fit")
         return gradient
 

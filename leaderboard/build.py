@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,11 @@ from attacks import parts
 from bench.store import frames, outcomes, queries
 from bench.store.outcomes import Outcomes, RunRecord
 from bench.store.queries import Board, KeySearch
-from leaderboard import compare, defence, explorer, home, paper, words
+from leaderboard import compare, defence, explorer, home, paper, rendering
 from leaderboard.compare import Contestant
 from leaderboard.explorer import Pictures
 from leaderboard.output import Folder
+from leaderboard.reproduced import pages
 
 HERE = Path(__file__).parent
 MOST_PICTURES = 1000
@@ -42,7 +42,7 @@ def build(
     for path in sorted((HERE / "static").iterdir()):
         site.copy(path, f"static/{path.name}")
     site.copy(HERE / "paper_results.csv", "paper_results.csv")
-    work = _Work(engine, site, _environment(), pictures, most_pictures, home.labels(boards))
+    work = _Work(engine, site, rendering.environment(), pictures, most_pictures, home.labels(boards))
     searches = queries.key_searches(engine)
     contestants = [
         one
@@ -54,6 +54,7 @@ def build(
     groups = compare.groups(contestants)
     site.frame("data/comparison", compare.pairs_frame(groups))
     work.page("compare.html", "compare.html", groups=groups, paper_rows=[(n, paper.table3(n)) for n in paper.EPSILONS])
+    work.page("paper.html", "paper.html", items=pages.items(folder))
     work.page("about.html", "about.html", doubts=home.all_doubts(boards))
     first = work.page("index.html", "home.html", **home.context(contestants))
     site.finish()
@@ -111,26 +112,3 @@ class _Work:
         explorer.write(
             self._site, board, everything, files, self._clean[examples], self._pictures, self._most_pictures, sheets
         )
-
-
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE / "templates"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters |= {
-        "share": words.share,
-        "interval": words.interval,
-        "epsilon": words.epsilon,
-        "settings": words.settings,
-        "norm": words.norm,
-        "strategy": words.strategy,
-        "thousands": words.thousands,
-        "plural": words.plural,
-        "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
-    }
-    environment.globals |= {"words": words, "citation": paper.CITATION}
-    return environment

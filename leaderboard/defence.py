@@ -88,8 +88,8 @@ def section(
     ]
     outside = tables.matrix(board, outcomes, inside=False)
     curves = evidence.by_members(outcomes)
-    clean = board.clean.n_correct if board.clean else 0
-    surrogates = figures.surrogates(board.norm, curves, board.n_examples, clean)
+    clean = board.clean.n_correct if board.clean else None
+    surrogates = figures.surrogates(board.norm, curves, board.n_examples, clean) if curves else None
     for name, table in (
         ("matrix", matrix),
         ("strategies", strategies),

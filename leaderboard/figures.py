@@ -37,28 +37,49 @@ class KeySearchSection:
     best: Sequence[tuple[str, float, int]]
 
 
-def surrogates(norm: str, curves: Mapping[str, Sequence[int]], n_examples: int, clean: int) -> Figure | None:
-    """Best Known against the number of surrogates used together (the paper's Figure 3)."""
-    if not curves:
-        return None
-    most = max(len(counts) for counts in curves.values())
-    axis = Axis("surrogates used together", 1, max(most, 2), [(k, str(k)) for k in range(1, max(most, 2) + 1)])
+def surrogates(
+    norm: str,
+    curves: Mapping[str, Sequence[int]],
+    n_examples: int,
+    clean: int | None,
+    published: Mapping[str, Sequence[tuple[int, float]]] | None = None,
+) -> Figure:
+    """Best Known against the number of surrogates used together (the paper's Figure 3).
+
+    `published` has numbers of the paper to compare with, as (number of surrogates, percent).
+    """
+    ends = published or {}
+    numbers = [2, *(len(counts) for counts in curves.values()), *(k for points in ends.values() for k, _ in points)]
+    axis = Axis("surrogates used together", 1, max(numbers), [(k, str(k)) for k in range(1, max(numbers) + 1)])
     title = f"Best Known against the number of surrogates, {words.norm(norm)}"
+    kinds = list(dict.fromkeys([*curves, *ends]))
     lines = [
-        Series(name, [_point(k, count, n_examples) for k, count in enumerate(counts, 1)])
-        for name, counts in curves.items()
+        Series(kind, [point(k, count, n_examples) for k, count in enumerate(curves.get(kind, ()), 1)]) for kind in kinds
+    ]
+    lines += [
+        Series(f"{kind}, paper", [Point(k, share) for k, share in points], dashed_from=kinds.index(kind))
+        for kind, points in ends.items()
     ]
     data = pd.DataFrame(
         [
-            (norm, name, k, count, n_examples, percent(count / n_examples))
-            for name, counts in curves.items()
+            (norm, kind, k, count, n_examples, percent(count / n_examples))
+            for kind, counts in curves.items()
             for k, count in enumerate(counts, 1)
         ],
         columns=["norm", "sources", "number", "correct", "examples", "best_known"],
     )
-    chart = svg.lines(lines, axis, title=title, references=[("clean", 100 * clean / n_examples)])
+    if published is not None:
+        paper = pd.DataFrame(
+            [(norm, kind, k, share) for kind, points in ends.items() for k, share in points],
+            columns=["norm", "sources", "number", "paper"],
+        )
+        data = data.merge(paper, on=["norm", "sources", "number"], how="outer")
+        data = data.astype({"correct": "Int64", "examples": "Int64"})
+    references = [("clean", 100 * clean / n_examples)] if clean is not None else []
+    chart = svg.lines(lines, axis, title=title, references=references)
     caption = (
         "Examples that stay right under every attack from the first k surrogates of a kind. Whiskers: 95 % interval."
+        + (" Dashed: from the paper's first to its last number." if ends else "")
     )
     return Figure(f"surrogates-{norm}", title, caption, chart, data)
 
@@ -74,7 +95,7 @@ def against_epsilon(norm: str, points: Sequence[tuple[float, int, int, int]]) ->
     )  # fmt: skip
     title = f"Accuracy against ε, {words.norm(norm)}"
     _, _, clean, total = ordered[0]
-    known = Series("Best Known", [_point(0, clean, total), *(_point(e, k, n) for e, k, _, n in ordered)])
+    known = Series("Best Known", [point(0, clean, total), *(point(e, k, n) for e, k, _, n in ordered)])
     data = pd.DataFrame(
         [(norm, 0.0, clean, total, percent(clean / total))]
         + [(norm, e, k, n, percent(k / n)) for e, k, _, n in ordered],
@@ -114,7 +135,8 @@ def key_search_section(search: KeySearch | None) -> KeySearchSection | None:
     return KeySearchSection(search, Figure(f"key-search-{search.id}", title, caption, chart, data), best)
 
 
-def _point(x: float, count: int, total: int) -> Point:
+def point(x: float, count: int, total: int) -> Point:
+    """A share of examples at x, in percent, with its interval."""
     low, high = words.bounds(count, total)
     return Point(x, 100 * count / total, low, high)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
 from collections.abc import Sequence
 
 from markupsafe import Markup
@@ -11,16 +13,21 @@ WIDTH, HEIGHT = 440, 270
 LEFT, RIGHT, TOP, BOTTOM = 44, 14, 30, 44
 
 STANDALONE_STYLE = (
-    "text{font:12px system-ui,sans-serif;fill:#50565e}.grid{stroke:#e3e6ea}.axis{stroke:#9aa1a9}"
+    "svg{background:#fff}text{font:12px system-ui,sans-serif;fill:#50565e}.grid{stroke:#e3e6ea}.axis{stroke:#9aa1a9}"
     ".line{fill:none;stroke-width:2}.s0{--c:#0b5cad}.s1{--c:#b3470b}.s2{--c:#2f7d4f}.s3{--c:#7a3fa0}"
-    ".line,.whisker{stroke:var(--c)}.dot,.bar{fill:var(--c)}.band{fill:var(--c);opacity:.14}"
-    ".reference{stroke:#50565e;stroke-dasharray:5 4}.name{fill:var(--c);font-weight:600}"
+    ".line,.whisker{stroke:var(--c)}.dot,.bar{fill:var(--c)}.band{fill:var(--c);opacity:.2}"
+    ".dashed.line{stroke-dasharray:5 4;stroke-width:1.5}.dashed.dot{fill:#fff;stroke:var(--c)}"
+    ".reference{stroke:#50565e;stroke-dasharray:5 4}.name{fill:var(--c);font-weight:600}.frame{fill:none;stroke:#9aa1a9}"
+    "@media(prefers-color-scheme:dark){svg{background:#131518}text{fill:#a9b0b8}.grid{stroke:#31363c}"
+    ".axis,.frame{stroke:#565d66}.dashed.dot{fill:#131518}.reference{stroke:#a9b0b8}"
+    ".s0{--c:#6fb0ff}.s1{--c:#ff9c5b}.s2{--c:#6cce91}.s3{--c:#cc9bf0}.name{fill:var(--c)}}"
 )
+"""The rules for `.chart` of the pages' style sheet, for a chart by itself."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """A value at x, in percent, with its interval where it has one."""
+    """A value at x (in percent, but for `log_band`), with its interval where it has one."""
 
     x: float
     y: float
@@ -34,6 +41,8 @@ class Series:
 
     name: str
     points: Sequence[Point]
+    dashed_from: int | None = None
+    """For a line to compare with: the place of the line whose colour it takes. It is dashed and has no name above."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,29 +75,65 @@ def lines(
                 LEFT, WIDTH - RIGHT, y=_y(value)
             )
         )
-        parts.append(_text(LEFT + 6, _y(value) - 5, f"{name} {value:.1f}"))
+        parts.append(label(LEFT + 6, _y(value) - 5, f"{name} {value:.1f}"))
     for place, one in enumerate(series):
-        parts.append(_line(one, axis, f"s{place % 4}"))
-    parts.append(_names(series))
-    return _chart(parts, title)
+        own = one.dashed_from is None
+        parts.append(_line(one, axis, f"s{place % 4}" if own else f"s{(one.dashed_from or 0) % 4} dashed"))
+    parts.append(_names([one for one in series if one.dashed_from is None]))
+    return drawing(parts, title)
+
+
+def log_band(points: Sequence[Point], axis: Axis, *, title: str, y_label: str) -> Markup:
+    """Values above 0 on a logarithmic scale as a line, in the band of their intervals, cut off at the lowest decade."""
+    floor = math.floor(math.log10(min(point.y for point in points)))
+    ceiling = max(floor + 1, math.ceil(math.log10(max(point.high or point.y for point in points))))
+
+    def y(value: float) -> float:
+        share = (math.log10(max(value, 10**floor)) - floor) / (ceiling - floor)
+        return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
+
+    parts = [_x_axis(axis), _y_label(y_label)]
+    for power in range(floor, ceiling + 1):
+        for value in [10.0**power * part for part in (1, 2, 5) if power < ceiling or part == 1]:
+            parts.append(
+                Markup('<line class="grid" x1="{}" x2="{}" y1="{y:.1f}" y2="{y:.1f}"/>').format(
+                    LEFT, WIDTH - RIGHT, y=y(value)
+                )
+            )
+            if ceiling - floor <= 2 or value == 10.0**power:
+                parts.append(label(LEFT - 6, y(value) + 4, f"{value:g}", "end"))
+    low = [(axis.at(point.x), y(point.y if point.low is None else point.low)) for point in points]
+    high = [(axis.at(point.x), y(point.y if point.high is None else point.high)) for point in points]
+    line = [(axis.at(point.x), y(point.y)) for point in points]
+    parts.append(Markup('<polygon class="band s0" points="{}"/>').format(_path([*high, *reversed(low)])))
+    parts.append(Markup('<polyline class="line s0" points="{}"/>').format(_path(line)))
+    return drawing(parts, title)
 
 
 def histogram(
-    edges: Sequence[float], counts: Sequence[int], axis: Axis, *, title: str, marker: tuple[str, float] | None
+    edges: Sequence[float],
+    counts: Sequence[int],
+    axis: Axis,
+    *,
+    title: str,
+    marker: tuple[str, float] | None,
+    what: str = "keys",
+    unit: str = " %",
+    digits: int = 0,
 ) -> Markup:
-    """Bars between edges, and one marked place."""
+    """Bars between edges, and one marked place. They count `what`, at values of a unit, told with so many digits."""
     highest = max(counts, default=0) or 1
-    parts = [_x_axis(axis), _y_label("number of keys"), _text(LEFT - 6, TOP + 10, f"{highest:,}", "end")]
+    parts = [_x_axis(axis), _y_label(f"number of {what}"), label(LEFT - 6, TOP + 10, f"{highest:,}", "end")]
     for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):
         height = count / highest * (HEIGHT - TOP - BOTTOM)
         if count:
             parts.append(
                 Markup(
                     '<rect class="bar s0" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}">'
-                    "<title>{} keys from {:.0f} to {:.0f} %</title></rect>"
+                    "<title>{} {} from {} to {}{}</title></rect>"
                 ).format(
                     axis.at(low) + 0.5, HEIGHT - BOTTOM - height, max(axis.at(high) - axis.at(low) - 1, 1), height,
-                    count, low, high,
+                    count, what, f"{low:.{digits}f}", f"{high:.{digits}f}", unit,
                 )
             )  # fmt: skip
     if marker:
@@ -99,28 +144,58 @@ def histogram(
                 TOP, HEIGHT - BOTTOM, x=x
             )
         )
-        parts.append(_text(x - 6, TOP + 10, f"{name} {value:.1f}", "end"))
-    return _chart(parts, title)
+        in_the_left_half = x < (LEFT + WIDTH - RIGHT) / 2
+        text = f"{name} {value:.{digits + 1}f}"
+        parts.append(label(x + (6 if in_the_left_half else -6), TOP + 10, text, "start" if in_the_left_half else "end"))
+    return drawing(parts, title)
 
 
 def standalone(chart: Markup) -> str:
-    """The chart as a file of its own, with the colours of the light theme."""
+    """The chart as a file of its own, light or dark as its reader's system is."""
     opening, rest = str(chart).split(">", 1)
     return f'{opening} xmlns="http://www.w3.org/2000/svg"><style>{STANDALONE_STYLE}</style>{rest}'
 
 
-def _chart(parts: Sequence[Markup], title: str) -> Markup:
-    return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
-        WIDTH, HEIGHT, title, Markup("").join(parts)
+def stacked(charts: Sequence[Markup]) -> str:
+    """Charts one below the other, as one file."""
+    if len(charts) == 1:
+        return standalone(charts[0])
+    sizes = [_size(chart) for chart in charts]
+    inside, top = [], 0.0
+    for chart, (_, height) in zip(charts, sizes, strict=True):
+        inside.append(str(chart).replace("<svg", f'<svg y="{top:g}" height="{height:g}"', 1))
+        top += height
+    width = max(width for width, _ in sizes)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {top:g}">'
+        f"<style>{STANDALONE_STYLE}</style>{''.join(inside)}</svg>"
     )
+
+
+def _size(chart: Markup) -> tuple[float, float]:
+    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', str(chart))
+    assert box, "a chart says how large it is"
+    return float(box[1]), float(box[2])
+
+
+def drawing(parts: Sequence[Markup], title: str, width: float = WIDTH, height: float = HEIGHT) -> Markup:
+    """The parts as one SVG element."""
+    return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        width, height, title, Markup("").join(parts)
+    )
+
+
+def label(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> Markup:
+    """A text at a place, in the class `kind`."""
+    return Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="{}" class="{}">{}</text>').format(x, y, anchor, kind, text)
 
 
 def _y(value: float) -> float:
     return HEIGHT - BOTTOM - value / 100 * (HEIGHT - TOP - BOTTOM)
 
 
-def _text(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> Markup:
-    return Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="{}" class="{}">{}</text>').format(x, y, anchor, kind, text)
+def _path(places: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
 
 def _percent_grid() -> Markup:
@@ -131,7 +206,7 @@ def _percent_grid() -> Markup:
                 "grid" if value else "axis", LEFT, WIDTH - RIGHT, y=_y(value)
             )
         )
-        rows.append(_text(LEFT - 6, _y(value) + 4, str(value), "end"))
+        rows.append(label(LEFT - 6, _y(value) + 4, str(value), "end"))
     return Markup("").join(rows)
 
 
@@ -141,9 +216,9 @@ def _x_axis(axis: Axis) -> Markup:
     for value, text in axis.ticks:
         at_the_edge = axis.at(value) + 4 * len(text) > WIDTH
         parts.append(
-            _text(WIDTH - 2 if at_the_edge else axis.at(value), bottom + 16, text, "end" if at_the_edge else "middle")
+            label(WIDTH - 2 if at_the_edge else axis.at(value), bottom + 16, text, "end" if at_the_edge else "middle")
         )
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, axis.label, "middle"))
+    parts.append(label((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, axis.label, "middle"))
     return Markup("").join(parts)
 
 
@@ -155,7 +230,7 @@ def _y_label(text: str) -> Markup:
 
 def _line(series: Series, axis: Axis, kind: str) -> Markup:
     places = [(axis.at(point.x), point) for point in series.points]
-    path = " ".join(f"{x:.1f},{_y(point.y):.1f}" for x, point in places)
+    path = _path([(x, _y(point.y)) for x, point in places])
     parts = [Markup('<polyline class="line {}" points="{}"/>').format(kind, path)]
     for x, point in places:
         told = f"{series.name}: {point.y:.2f} %"
@@ -179,6 +254,6 @@ def _names(series: Sequence[Series]) -> Markup:
     parts, x = [], float(LEFT)
     for place, one in enumerate(series):
         parts.append(Markup('<circle class="dot s{}" cx="{:.1f}" cy="12" r="4"/>').format(place % 4, x + 4))
-        parts.append(_text(x + 13, 16, one.name, "start", f"name s{place % 4}"))
+        parts.append(label(x + 13, 16, one.name, "start", f"name s{place % 4}"))
         x += 13 + 7.5 * len(one.name) + 18
     return Markup("").join(parts)

@@ -84,15 +84,15 @@ def matrix(board: Board, outcomes: Outcomes, *, inside: bool = True, only: str |
     for name in ranked(attacks.values(), _ENGINES):
         own = [i for i in chosen if attacks[cells[i].attack_id] == name]
         entries = [
-            _entry(board, outcomes, [i for i in own if column_of(i) == column], union=column in grouped)
+            entry(board, outcomes, [i for i in own if column_of(i) == column], joint=column in grouped)
             for column in columns
         ]
-        rows.append((name, [*entries, _union(board, outcomes, own)] if inside else entries))
+        rows.append((name, [*entries, union(board, outcomes, own)] if inside else entries))
     titles = [f"{column}:1–{len(grouped[column])}" if column in grouped else column for column in columns]
     if not inside:
         return Table(titles, rows)
-    last = [_known(board, outcomes, [i for i in chosen if column_of(i) == column]) for column in columns]
-    return Table(titles, rows, "Best Adversary", ("Best Known", [*last, _known(board, outcomes, chosen)]))
+    last = [known(board, outcomes, [i for i in chosen if column_of(i) == column]) for column in columns]
+    return Table(titles, rows, "Best Adversary", ("Best Known", [*last, known(board, outcomes, chosen)]))
 
 
 def strategies(board: Board, outcomes: Outcomes) -> Table | None:
@@ -114,30 +114,33 @@ def strategies(board: Board, outcomes: Outcomes) -> Table | None:
         (
             name,
             [
-                _union(board, outcomes, [i for i in own if attacks[cells[i].attack_id] == name])
+                union(board, outcomes, [i for i in own if attacks[cells[i].attack_id] == name])
                 for own in groups.values()
             ],
         )
         for name in ranked(attacks.values(), _ENGINES)
     ]
-    return Table(list(groups), rows, None, ("Best Known", [_known(board, outcomes, own) for own in groups.values()]))
+    return Table(list(groups), rows, None, ("Best Known", [known(board, outcomes, own) for own in groups.values()]))
 
 
-def _entry(board: Board, outcomes: Outcomes, columns: list[int], union: bool) -> Entry:
-    if union or len(columns) != 1:
-        return _union(board, outcomes, columns)
+def entry(board: Board, outcomes: Outcomes, columns: list[int], joint: bool) -> Entry:
+    """A cell as it stands; of several, or `joint`, what is right under all of them."""
+    if joint or len(columns) != 1:
+        return union(board, outcomes, columns)
     cell = outcomes.cells[columns[0]]
+    if cell.imported == "unjudged":
+        return Entry(None, board.n_examples, unfinished="imported, not judged here", cell=cell)
     if cell.status != "done":
         return Entry(None, board.n_examples, unfinished=f"{cell.status}, {cell.n_done}/{board.n_examples}", cell=cell)
     return Entry(cell.n_correct, cell.n_done, doubts=cell.doubts, cell=cell)
 
 
-def _union(board: Board, outcomes: Outcomes, columns: list[int]) -> Entry:
+def union(board: Board, outcomes: Outcomes, columns: list[int]) -> Entry:
     """Right under all of these cells, as far as they are complete."""
     return _over(board, outcomes, columns, lambda done: int(evidence.withstood(outcomes, done).sum()))
 
 
-def _known(board: Board, outcomes: Outcomes, columns: list[int]) -> Entry:
+def known(board: Board, outcomes: Outcomes, columns: list[int]) -> Entry:
     """Right under all of these cells, as far as they are complete, and without a perturbation."""
     return _over(board, outcomes, columns, lambda done: evidence.known_count(outcomes, done))
 

@@ -57,6 +57,11 @@ SOURCES = {
     "query": "the defended model as a service that answers with logits: outside the threat model",
 }
 
+IMPORTED = {
+    "judged": "made elsewhere, and judged again here, image by image",
+    "unjudged": "made elsewhere, and not judged here, as its weights or its key are not here: counts towards nothing",
+}
+
 SOURCE_ORDER = tuple(SOURCES)
 """In which order sources stand in tables; others follow by name."""
 

@@ -38,11 +38,12 @@ def test_plugins_import_only_the_contract_and_their_own_package(room: str) -> No
 
 
 def test_the_leaderboard_reads_the_store_alone() -> None:
-    for path in (ROOT / "leaderboard").glob("*.py"):
+    for path in [*(ROOT / "leaderboard").glob("*.py"), *(ROOT / "leaderboard" / "reproduced").glob("*.py")]:
         for name in imported(path):
             assert allowed(name, "bench.store", "bench.stats", "bench.home", "leaderboard"), (
                 f"{path.name} imports {name}"
             )
+            assert not allowed(name, "leaderboard.gallery"), f"{path.name} imports {name}"
 
 
 def test_the_store_knows_no_plugin() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from bench.api import UsageError
+
+if TYPE_CHECKING:
+    from bench.executors.pool import Executor
 
 DEFAULT_DB = "results/bench.db"
 
@@ -43,6 +47,62 @@ norms_option = click.option(
 site_option = click.option(
     "--out", type=click.Path(path_type=Path), help="Folder of the site.  [default: leaderboard, beside the database]"
 )
+
+no_train_option = click.option(
+    "--no-train", is_flag=True, help="Refuse to train a classifier that is not there yet."
+)
+
+
+def executor_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Where attacks run, and what they may take: the options that `executor_of` reads."""
+    options = (
+        click.option(
+            "--executor",
+            "where",
+            type=click.Choice(["local", "ray"]),
+            default="local",
+            show_default=True,
+            help="Where attacks run: in processes on this machine, or on a Ray cluster.",
+        ),
+        click.option(
+            "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that attack."
+        ),
+        click.option(
+            "--ray-address", help="A Ray cluster that is up (auto, HOST:PORT).  [default: one of its own, here]"
+        ),
+        click.option(
+            "--gpus-per-worker",
+            type=click.FloatRange(0),
+            default=0.0,
+            help="GPUs of a Ray worker; fractions share one.",
+        ),
+        click.option(
+            "--time-limit",
+            type=click.FloatRange(0, min_open=True),
+            help="Seconds an attack on one shard may take.",
+        ),
+        click.option("--memory-limit", help="Memory a worker may take, such as 4GB."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def executor_of(
+    say: Callable[[str], None],
+    where: str,
+    workers: int,
+    ray_address: str | None,
+    gpus_per_worker: float,
+    time_limit: float | None,
+    memory_limit: str | None,
+) -> Executor:
+    """The executor that the options ask for."""
+    from bench.executors import choosing
+    from bench.executors.pool import Limits
+
+    limits = Limits(workers, time_limit, None if memory_limit is None else size_of(memory_limit))
+    return choosing.executor(where, limits, say, ray_address, gpus_per_worker)
 
 
 def chosen_defences(requests: Sequence[str]) -> list[str]:

@@ -63,14 +63,14 @@ def plan(
     from rich.console import Console
 
     from bench import data, estimate, keys, registry, spec
+    from bench import plan as pairing
     from bench.calibration import SHALLOW, Calibration
-    from bench.commands.running import _pairs
     from bench.progress import Reporter, duration
 
     key = keys.load(key_file)
     resolved = spec.resolve(preset, dataset=dataset, examples=count, norms=norms)
     images = data.load(resolved.dataset)
-    planned = [(request, _pairs(resolved, request, attacks, (), False, False)) for request in chosen_defences(defences)]
+    planned = [(request, pairing.requested(resolved, request, attacks)) for request in chosen_defences(defences)]
     devices.configure()
     reporter, console, everything = Reporter(), Console(width=max(WIDTH, Console().width)), 0.0
     total, scaled = resolved.examples * len(resolved.norms), set[int]()

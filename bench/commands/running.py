@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -18,16 +18,14 @@ from bench.commands.options import (
     db_option,
     defences_option,
     examples,
+    executor_of,
+    executor_options,
     key_option,
+    no_train_option,
     norms_option,
     preset_option,
     site_option,
-    size_of,
 )
-
-if TYPE_CHECKING:
-    from bench.plan import Pair
-    from bench.spec import Spec
 
 
 @click.command(
@@ -84,22 +82,8 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Key file with a key the attacker has found ('bench keysearch'): adds the source guessed-key.",
 )
-@click.option(
-    "--executor",
-    "where",
-    type=click.Choice(["local", "ray"]),
-    default="local",
-    show_default=True,
-    help="Where attacks run: in processes on this machine, or on a Ray cluster.",
-)
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that attack.")
-@click.option("--ray-address", help="A Ray cluster that is up (auto, HOST:PORT).  [default: one of its own, here]")
-@click.option(
-    "--gpus-per-worker", type=click.FloatRange(0), default=0.0, help="GPUs of a Ray worker; fractions share one."
-)
-@click.option("--time-limit", type=click.FloatRange(0, min_open=True), help="Seconds an attack on one shard may take.")
-@click.option("--memory-limit", help="Memory a worker may take, such as 4GB.")
-@click.option("--no-train", is_flag=True, help="Refuse to train a classifier that is not there yet.")
+@executor_options
+@no_train_option
 @click.option(
     "--outside-threat-model", is_flag=True, help="Allow pairs the defence's threat model rules out; they count apart."
 )
@@ -137,7 +121,7 @@ def run(
 
     Whatever is stored already is not run again; interrupt it at any moment and give the same command to go on.
     """
-    from bench import data, keys, spec
+    from bench import data, keys, plan, spec
 
     key = keys.load(key_file)
     resolved = spec.resolve(preset, dataset=dataset, examples=count, norms=norms, epsilon=epsilon, seed=seed)
@@ -145,8 +129,6 @@ def run(
     if weights is not None and len(chosen) != 1:
         raise UsageError("--weights belongs to one defence: give exactly one --defence")
     from bench import images
-    from bench.executors import choosing
-    from bench.executors.pool import Limits
     from bench.progress import Reporter
     from bench.run import Options, Run
     from bench.store.database import explained, open_database, shown
@@ -156,11 +138,10 @@ def run(
     own_models = _own_models(own)
     guess = None if key_guess is None else keys.load(key_guess).reveal()
     planned = [
-        _pairs(resolved, request, attacks, tuple(own_models), guess is not None, outside_threat_model)
+        plan.requested(resolved, request, attacks, tuple(own_models), guess is not None, outside_threat_model)
         for request in chosen
     ]
-    limits = Limits(workers, time_limit, None if memory_limit is None else size_of(memory_limit))
-    executor = choosing.executor(where, limits, reporter.say, ray_address, gpus_per_worker)
+    executor = executor_of(reporter.say, where, workers, ray_address, gpus_per_worker, time_limit, memory_limit)
     database = open_database(db, create=True)
     command = f"bench {shlex.join(sys.argv[1:])}".replace(db, shown(db))
     debug = click.get_current_context().find_root().params["debug"]
@@ -180,9 +161,7 @@ def run(
         work.close()
     page = _finish(database, work.summary.board_ids, db, out)
     summary = work.summary
-    click.echo(
-        f"cells: {summary.done} done ({summary.resumed} resumed), {summary.kept} there already, {len(summary.failed)} failed"
-    )
+    click.echo(summary)
     click.echo(f"leaderboard: {page}")
     if summary.failed:
         raise BenchError("; ".join(f"{name}: {reason}" for name, reason in summary.failed.items()))
@@ -197,18 +176,6 @@ def _own_models(paths: tuple[Path, ...]) -> dict[str, Path]:
     if len(named) < len(paths):
         raise UsageError("two --source files have the same name: rename one, results are told apart by it")
     return named
-
-
-def _pairs(
-    resolved: Spec, request: str, attacks: tuple[str, ...], own_models: tuple[str, ...], guess: bool, outside: bool
-) -> list[Pair]:
-    from bench import plan, registry
-
-    name, settings = registry.parse(request)
-    defence = registry.create("defences", name, {**resolved.defences.get(name, {}), **settings})
-    strategies = resolved.strategies(name)
-    choice = plan.Choice(resolved.engines, resolved.budgets, strategies, own_models, guess, outside)
-    return plan.pairs(attacks, name, defence, choice)
 
 
 def _finish(database: Any, board_ids: list[int], db: str, out: Path | None) -> Path:

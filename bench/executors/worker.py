@@ -27,6 +27,8 @@ class Setup:
     own_models: Mapping[str, Path]
     guess: int | None
     may_train: bool
+    command: str = ""
+    """What trains its sources ahead of time, if it is not `bench train`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +103,7 @@ class Attacker:
             state = artifacts.put_into(model, artifacts.read_arrays(weights), weights)
             workshop = Bench(
                 setup.spec, dataset, setup.defence_name, defence, weights, setup.defended, setup.own_models,
-                setup.may_train, self._say,
+                setup.may_train, self._say, setup.command,
             )  # fmt: skip
             self._knowledge[setup.weights] = Knowledge(
                 defence, setup.defence_name, state, model, shape, classes, workshop, setup.guess

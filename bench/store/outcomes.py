@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 from bench.store import schema
-from bench.store.queries import Board, Cell
+from bench.store.queries import Board, Cell, counts
 
 _ROWS_AT_ONCE = 20_000
 _ROW = np.dtype("i8, i8, f4")
@@ -32,11 +32,7 @@ class Outcomes:
     @property
     def counted(self) -> list[int]:
         """The columns behind Best Known, without the unperturbed images."""
-        return [
-            i
-            for i, c in enumerate(self.cells)
-            if c.attack != schema.CLEAN and c.inside_threat_model and c.status == "done"
-        ]
+        return [i for i, cell in enumerate(self.cells) if cell.attack != schema.CLEAN and counts(cell)]
 
     @property
     def clean(self) -> np.ndarray | None:

@@ -77,12 +77,17 @@ class Board:
     @property
     def counted(self) -> tuple[Cell, ...]:
         """The cells behind Best Known."""
-        return tuple(cell for cell in self.cells if _counts(cell))
+        return tuple(cell for cell in self.cells if counts(cell))
 
     @property
     def left_out(self) -> tuple[Cell, ...]:
         """The cells of the threat model that are not complete, and so not behind Best Known."""
         return tuple(cell for cell in self.cells if cell.inside_threat_model and cell.status != "done")
+
+    @property
+    def imported(self) -> dict[str, int]:
+        """How many cells were imported, by whether they were judged here: judged, or unjudged."""
+        return dict(collections.Counter(cell.imported for cell in self.cells if cell.imported))
 
     @property
     def partial(self) -> bool:
@@ -159,7 +164,8 @@ def _share(board: Board) -> float:
     return -1.0 if board.best_known is None else board.best_known / board.n_examples
 
 
-def _counts(cell: Cell) -> bool:
+def counts(cell: Cell) -> bool:
+    """Whether a cell counts towards Best Known and Best Adversary."""
     return cell.inside_threat_model and cell.status == "done" and cell.imported != "unjudged"
 
 
@@ -167,8 +173,8 @@ def _board(connection: Connection, row: Any) -> Board:
     cells = _cells(connection, row.id)
     clean = next((cell for cell in cells if cell.attack == CLEAN), None)
     attacks = tuple(cell for cell in cells if cell.attack != CLEAN)
-    counted = [cell for cell in attacks if _counts(cell)]
-    clean_done = clean is not None and _counts(clean)
+    counted = [cell for cell in attacks if counts(cell)]
+    clean_done = clean is not None and counts(clean)
     best_known, best_adversary = None, {}
     if clean is not None and clean_done and counted:
         best_known, by_attack = _best(connection, row.id, [clean, *counted], cells)

@@ -34,7 +34,9 @@ class Site:
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     folder = tmp_path_factory.mktemp("site")
-    return Site(stores.paper_like(folder), folder / "leaderboard")
+    filler = stores.paper_like(folder)
+    stores.reproduced(filler, folder / "leaderboard")
+    return Site(filler, folder / "leaderboard")
 
 
 @pytest.fixture(scope="session")

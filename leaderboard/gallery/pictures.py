@@ -1,0 +1,48 @@
+"""Small images inside an SVG: as PNG in the file itself, every pixel a square."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import numpy as np
+from markupsafe import Markup
+from PIL import Image
+
+
+def picture(pixels: np.ndarray, x: float, y: float, width: float, height: float | None = None) -> Markup:
+    """Pixels (H×W×3, or ×4 with opacity, uint8) at a place, so wide; as high as wide, unless told."""
+    return Markup(
+        '<image x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" preserveAspectRatio="none" '
+        'image-rendering="pixelated" href="data:image/png;base64,{}"/>'
+    ).format(x, y, width, width if height is None else height, _png(pixels))
+
+
+def frame(x: float, y: float, width: float, height: float) -> Markup:
+    return Markup('<rect class="frame" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
+        x, y, width, height
+    )
+
+
+def as_bytes(images: np.ndarray) -> np.ndarray:
+    """Images in [0,1], cut off outside, as uint8; any shape."""
+    return np.rint(np.clip(images, 0, 1) * 255).astype(np.uint8)
+
+
+def tiles(images: np.ndarray, columns: int, gap: int = 0) -> np.ndarray:
+    """Images (N×H×W×3, uint8) in rows of so many, with clear pixels between and around them (H'×W'×4)."""
+    count, height, width, _ = images.shape
+    rows = -(-count // columns)
+    sheet = np.zeros((rows * (height + gap) + gap, columns * (width + gap) + gap, 4), np.uint8)
+    for place, image in enumerate(images):
+        row, column = divmod(place, columns)
+        top, left = gap + row * (height + gap), gap + column * (width + gap)
+        sheet[top : top + height, left : left + width, :3] = image
+        sheet[top : top + height, left : left + width, 3] = 255
+    return sheet
+
+
+def _png(pixels: np.ndarray) -> str:
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "PNG", compress_level=9)
+    return base64.b64encode(stream.getvalue()).decode()

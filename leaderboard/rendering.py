@@ -1,0 +1,34 @@
+"""How templates become pages: Jinja2 with autoescape, and the filters that say numbers and names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jinja2
+
+from leaderboard import paper, words
+
+
+def environment() -> jinja2.Environment:
+    """Templates of the pages; an unknown name in one is an error."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    made.filters |= {
+        "share": words.share,
+        "interval": words.interval,
+        "epsilon": words.epsilon,
+        "settings": words.settings,
+        "norm": words.norm,
+        "strategy": words.strategy,
+        "thousands": words.thousands,
+        "plural": words.plural,
+        "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
+    }
+    made.globals |= {"words": words, "citation": paper.CITATION}
+    return made

@@ -1,0 +1,1 @@
+"""The paper's tables and figures made again from stored results, beside the paper's own numbers."""
