@@ -12,9 +12,14 @@ from attacks.apgd import ApgdCe, ApgdDlr, ApgdSettings, ApgdT, ApgdTargetedSetti
 from attacks.engine import BatchEngine, Task, one_of, positive
 from attacks.fab import FabSettings, FabT, FabUntargeted
 from attacks.ledger import Keep, Ledger
-from attacks.parts import VERSIONS
 from attacks.square import Square, SquareSettings
 from bench.api import Attacked, UsageError
+
+VERSIONS: dict[str, tuple[str, ...]] = {
+    "standard": ("apgd-ce", "apgd-t", "fab-t", "square"),
+    "plus": ("apgd-ce", "apgd-dlr", "fab", "square", "apgd-t", "fab-t"),
+    "rand": ("apgd-ce", "apgd-dlr"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +28,7 @@ class AutoAttackSettings:
 
     version: Literal["standard", "plus", "rand"] = "standard"
     parts: tuple[str, ...] = ()
-    """Only these parts of the version, in this order; all of them if empty."""
+    """Only these parts of the version, in this order; none means all of them. A result counts parts by their place here."""
     cascade: bool = True
     """Each part attacks what the parts before it left standing. Otherwise every part attacks every example."""
     keep: Keep = "first-success"
@@ -33,18 +38,13 @@ class AutoAttackSettings:
     targets: int = 9
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "parts", tuple(self.parts))  # a list, when read from a file
         positive(self, steps=1, queries=1, targets=1)
         one_of(self, version=tuple(VERSIONS), keep=("first-success", "best-margin"))
         known = VERSIONS[self.version]
         for part in self.parts:
             if part not in known:
                 raise UsageError(f"part {part!r} is not in AutoAttack {self.version}: use some of {', '.join(known)}")
-
-    @property
-    def chosen(self) -> tuple[str, ...]:
-        """The parts that run."""
-        return self.parts or VERSIONS[self.version]
+        object.__setattr__(self, "parts", tuple(self.parts) or known)
 
 
 def engine(part: str, settings: AutoAttackSettings) -> BatchEngine:
@@ -72,7 +72,7 @@ class AutoAttack(BatchEngine):
 
     def __init__(self, settings: Any = None) -> None:
         super().__init__(settings)
-        self.engines = {part: engine(part, self.settings) for part in self.settings.chosen}
+        self.engines = {part: engine(part, self.settings) for part in self.settings.parts}
 
     def work(self, examples: int) -> int:
         return sum(part.work(examples) for part in self.engines.values())
@@ -98,4 +98,4 @@ class AutoAttack(BatchEngine):
         task.ledger.merge(ledger)
 
     def result(self, attacked: Attacked) -> Attacked:
-        return dataclasses.replace(attacked, parts=self.settings.chosen)
+        return dataclasses.replace(attacked, parts=self.settings.parts)

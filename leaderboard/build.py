@@ -10,7 +10,6 @@ import jinja2
 import numpy as np
 from sqlalchemy.engine import Engine
 
-from attacks import parts
 from bench.store import frames, outcomes, queries
 from bench.store.outcomes import Outcomes, RunRecord
 from bench.store.queries import Board, KeySearch
@@ -93,7 +92,7 @@ class _Work:
             self._explorer(board, everything, runs, examples)
             self.page(f"examples/board-{board.id}.html", "explorer.html", board=board, page=page, label=label)
             contestants.append(home.contestant(board, page, label, examples, everything))
-            made_of_parts = [cell.attack_id for cell in board.cells if parts.of(cell.attack_settings)]
+            made_of_parts = [cell.attack_id for cell in board.cells if cell.attack_settings.get("parts")]
             broken = queries.broken_by_part(self._engine, board.id, made_of_parts)
             sections.append(defence.section(self._site, page, board, everything, runs, broken))
         context = defence.context(self._site, page, sections, searches)

@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attacks import parts
 from bench.store.outcomes import Outcomes, RunRecord
 from bench.store.queries import Board, KeySearch
 from leaderboard import evidence, figures, paper, tables, words
@@ -171,7 +170,7 @@ def _epsilons(boards: Sequence[Board], norm: str) -> list[tuple[float, int, int,
 def _parts(board: Board, attacks: Mapping[int, str], by_part: ByPart) -> list[tuple[str, list[tuple[str, int]]]]:
     found = []
     for cell in board.cells:
-        names, counts = parts.of(cell.attack_settings), by_part.get((cell.attack_id, cell.source_id), {})
+        names, counts = cell.attack_settings.get("parts"), by_part.get((cell.attack_id, cell.source_id), {})
         if names and counts:
             own = [(name, counts.get(place, 0)) for place, name in enumerate(names)]
             found.append((f"{attacks[cell.attack_id]}@{cell.source}", own))

@@ -23,7 +23,7 @@ SIZES = Sizes(surrogates=4, reconstructions=4)
 REPRODUCED = ("table1", "table3", "table4", "table7", "figure3")
 ENGINES = {"aa": 400, "mt": 180, "pgd": 100, "square": 1000}
 
-SETTINGS = {"aa": '{"steps": 20, "version": "standard"}'}
+SETTINGS = {"aa": '{"steps": 20, "parts": ["apgd-ce", "apgd-t", "fab-t", "square"]}'}
 
 
 class Filler:
