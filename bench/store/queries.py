@@ -150,7 +150,7 @@ def broken_by_part(engine: Engine, board_id: int, attacks: Sequence[int]) -> dic
     result = schema.result.c
     query = (
         sa.select(result.attack_id, result.source_id, result.part, sa.func.count())
-        .where(result.board_id == board_id, result.attack_id.in_(attacks), result.part >= 0, result.source_success)
+        .where(result.board_id == board_id, result.attack_id.in_(attacks), result.part >= 0, result.source_success == 1)
         .group_by(result.attack_id, result.source_id, result.part)
     )
     found: dict[tuple[int, int], dict[int, int]] = {}
