@@ -24,8 +24,8 @@ from bench.executors.search import SearchSetup, scores
 from bench.fingerprint import fingerprint, of_file
 from bench.progress import Reporter
 from bench.spec import Spec
-from bench.store import key_searches, queries, schema, writer
-from bench.store.queries import KeyGuess, KeySearch
+from bench.store import key_searches, schema, writer
+from bench.store.key_searches import KeyGuess, KeySearch
 
 PAPER_IMAGES = 100
 SECONDS_BETWEEN_WRITES = 1.0
@@ -128,7 +128,7 @@ class Search:
 
     def stored(self) -> KeySearch:
         """The search with every guess so far."""
-        (search,) = queries.key_searches(self._db, only=self.id)
+        (search,) = key_searches.found(self._db, only=self.id)
         return search
 
     def run(self, guesses: Iterable[Guess], count: int, reporter: Reporter, stop_when_found: bool) -> int:

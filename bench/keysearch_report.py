@@ -14,7 +14,7 @@ from rich.table import Table
 
 from bench.progress import duration
 from bench.stats import wilson
-from bench.store.queries import KeyGuess, KeySearch
+from bench.store.key_searches import KeyGuess, KeySearch
 
 BIN = 5  # percentage points
 BAR = 50

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bench import artifacts, contest, models, plan
-from bench.api import BenchError
 from bench.executors.worker import Attacker
 from bench.fingerprint import of_file
 from bench.keys import PrivateKey
@@ -104,29 +103,19 @@ class Shelf:
         return models.measured(logits, ready.dataset.test)
 
 
-def problems(entries: Iterable[Entry], shelf: Shelf, say: Say) -> Iterator[str]:
-    """What does not hold of these entries: a weights file that was changed, or an accuracy that is another."""
-    for entry in entries:
-        artifact = artifacts.find(entry.fingerprint)
-        if artifact is None:
-            yield f"{entry.name}: the manifest names {entry.fingerprint[:16]}, which is not in the zoo"
-            continue
-        if artifact.path.parent != artifacts.ZOO:
-            yield f"{entry.name}: {artifact.path} stands before the zoo's: move it away, or set BENCH_HOME to another folder"
-            continue
-        if of_file(artifact.weights) != entry.record["weights_sha256"]:
-            yield f"{entry.name}: {artifact.weights} is not what the manifest lists (its sha256 differs)"
-            continue
-        try:
-            accuracy = shelf.accuracy(entry.name)
-        except BenchError as error:
-            yield f"{entry.name}: {error}"
-            continue
-        say(
-            f"{entry.name}: {100 * accuracy:.2f} % of the test images, {100 * entry.clean_accuracy:.2f} % in the manifest"
+def problem(entry: Entry, shelf: Shelf, say: Say) -> str | None:
+    """What does not hold of an entry, if anything: a weights file that was changed, or an accuracy that is another."""
+    artifact = artifacts.find(entry.fingerprint)
+    if artifact is None:
+        return f"{entry.name}: the manifest names {entry.fingerprint[:16]}, which is not in the zoo"
+    if artifact.path.parent != artifacts.ZOO:
+        return (
+            f"{entry.name}: {artifact.path} stands before the zoo's: move it away, or set BENCH_HOME to another folder"
         )
-        if abs(accuracy - entry.clean_accuracy) > TOLERANCE:
-            yield (
-                f"{entry.name}: {100 * accuracy:.2f} % of the test images are right, "
-                f"the manifest says {100 * entry.clean_accuracy:.2f} %"
-            )
+    if of_file(artifact.weights) != entry.record["weights_sha256"]:
+        return f"{entry.name}: {artifact.weights} is not what the manifest lists (its sha256 differs)"
+    accuracy, listed = 100 * shelf.accuracy(entry.name), 100 * entry.clean_accuracy
+    say(f"{entry.name}: {accuracy:.2f} % of the test images, {listed:.2f} % in the manifest")
+    if abs(accuracy - listed) > 100 * TOLERANCE:
+        return f"{entry.name}: {accuracy:.2f} % of the test images are right, the manifest says {listed:.2f} %"
+    return None

@@ -10,9 +10,10 @@ import jinja2
 import numpy as np
 from sqlalchemy.engine import Engine
 
-from bench.store import frames, outcomes, queries
+from bench.store import frames, key_searches, outcomes, queries
+from bench.store.key_searches import KeySearch
 from bench.store.outcomes import Outcomes, RunRecord
-from bench.store.queries import Board, KeySearch
+from bench.store.queries import Board
 from leaderboard import compare, defence, explorer, home, paper, rendering
 from leaderboard.compare import Contestant
 from leaderboard.explorer import Pictures
@@ -42,7 +43,7 @@ def build(
         site.copy(path, f"static/{path.name}")
     site.copy(HERE / "paper_results.csv", "paper_results.csv")
     work = _Work(engine, site, rendering.environment(), pictures, most_pictures, home.labels(boards))
-    searches = queries.key_searches(engine)
+    searches = key_searches.found(engine)
     contestants = [
         one
         for page in defence.pages(boards)

@@ -7,8 +7,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench.store.key_searches import KeySearch
 from bench.store.outcomes import Outcomes, RunRecord
-from bench.store.queries import Board, KeySearch
+from bench.store.queries import Board
 from leaderboard import evidence, figures, paper, tables, words
 from leaderboard.figures import Figure
 from leaderboard.output import Folder

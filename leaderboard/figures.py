@@ -10,7 +10,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from bench.store.frames import percent
-from bench.store.queries import KeySearch
+from bench.store.key_searches import KeySearch
 from leaderboard import svg, words
 from leaderboard.svg import Axis, Point, Series
 

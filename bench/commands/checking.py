@@ -56,7 +56,8 @@ def _verify_zoo() -> None:
     found: list[str] = []
     with reporter.track("measuring the zoo", len(entries)):
         for entry in entries:
-            found += shipped.problems([entry], shipped.Shelf(resolved, keys.published(), reporter.say), reporter.say)
+            wrong = shipped.problem(entry, shipped.Shelf(resolved, keys.published(), reporter.say), reporter.say)
+            found += [wrong] if wrong else []
             reporter.advance(1, entry.name)
     for problem in found:
         click.echo(problem)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from attacks.racing import ERROR, SLACK
 from bench.api import UsageError
 from bench.commands.options import db_option, examples, preset_option
 
 if TYPE_CHECKING:
     from attacks.key_guesses import GuessSource
-    from bench.store.queries import KeySearch
+    from bench.store.key_searches import KeySearch
 
 
 @click.command(
@@ -51,14 +52,14 @@ if TYPE_CHECKING:
 @click.option(
     "--slack",
     type=click.FloatRange(0, 1),
-    default=0.05,
+    default=SLACK,
     show_default=True,
     help="How far below the defended accuracy a key must be kept.",
 )
 @click.option(
     "--error",
     type=click.FloatRange(0, 0.5, min_open=True),
-    default=1e-4,
+    default=ERROR,
     show_default=True,
     help="Probability that the race loses the right key, at most.",
 )

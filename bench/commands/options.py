@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,8 @@ from bench.api import UsageError
 
 if TYPE_CHECKING:
     from bench.executors.pool import Executor
+
+    StartExecutor = Callable[[Callable[[str], None]], Executor]
 
 DEFAULT_DB = "results/bench.db"
 
@@ -48,13 +51,11 @@ site_option = click.option(
     "--out", type=click.Path(path_type=Path), help="Folder of the site.  [default: leaderboard, beside the database]"
 )
 
-no_train_option = click.option(
-    "--no-train", is_flag=True, help="Refuse to train a classifier that is not there yet."
-)
+no_train_option = click.option("--no-train", is_flag=True, help="Refuse to train a classifier that is not there yet.")
 
 
 def executor_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Where attacks run, and what they may take: the options that `executor_of` reads."""
+    """Where attacks run, and what they may take: the command is given one argument, `executor`, to start with `say`."""
     options = (
         click.option(
             "--executor",
@@ -64,9 +65,7 @@ def executor_options(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="Where attacks run: in processes on this machine, or on a Ray cluster.",
         ),
-        click.option(
-            "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that attack."
-        ),
+        click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that attack."),
         click.option(
             "--ray-address", help="A Ray cluster that is up (auto, HOST:PORT).  [default: one of its own, here]"
         ),
@@ -83,26 +82,30 @@ def executor_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--memory-limit", help="Memory a worker may take, such as 4GB."),
     )
+
+    @functools.wraps(command)
+    def bundled(
+        *,
+        where: str,
+        workers: int,
+        ray_address: str | None,
+        gpus_per_worker: float,
+        time_limit: float | None,
+        memory_limit: str | None,
+        **others: Any,
+    ) -> Any:
+        def start(say: Callable[[str], None]) -> Executor:
+            from bench.executors import choosing
+            from bench.executors.pool import Limits
+
+            limits = Limits(workers, time_limit, None if memory_limit is None else size_of(memory_limit))
+            return choosing.executor(where, limits, say, ray_address, gpus_per_worker)
+
+        return command(executor=start, **others)
+
     for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def executor_of(
-    say: Callable[[str], None],
-    where: str,
-    workers: int,
-    ray_address: str | None,
-    gpus_per_worker: float,
-    time_limit: float | None,
-    memory_limit: str | None,
-) -> Executor:
-    """The executor that the options ask for."""
-    from bench.executors import choosing
-    from bench.executors.pool import Limits
-
-    limits = Limits(workers, time_limit, None if memory_limit is None else size_of(memory_limit))
-    return choosing.executor(where, limits, say, ray_address, gpus_per_worker)
+        bundled = option(bundled)
+    return bundled
 
 
 def chosen_defences(requests: Sequence[str]) -> list[str]:

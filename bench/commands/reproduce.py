@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,7 +17,6 @@ from bench.commands.options import (
     dataset_option,
     db_option,
     examples,
-    executor_of,
     executor_options,
     key_option,
     no_train_option,
@@ -24,6 +24,9 @@ from bench.commands.options import (
     preset_option,
     site_option,
 )
+
+if TYPE_CHECKING:
+    from bench.commands.options import StartExecutor
 
 ALL = "all"
 
@@ -55,12 +58,7 @@ def reproduce(
     db: str,
     key_file: Path | None,
     no_train: bool,
-    where: str,
-    workers: int,
-    ray_address: str | None,
-    gpus_per_worker: float,
-    time_limit: float | None,
-    memory_limit: str | None,
+    executor: StartExecutor,
     out: Path | None,
     quiet: bool,
 ) -> None:
@@ -81,7 +79,7 @@ def reproduce(
     key, reporter = keys.load(key_file), Reporter(quiet=quiet)
     resolved = spec.resolve(preset, dataset=dataset, examples=count, norms=norms)
     data.load(resolved.dataset).examples(resolved.examples)  # before anything is written
-    executor = executor_of(reporter.say, where, workers, ray_address, gpus_per_worker, time_limit, memory_limit)
+    started = executor(reporter.say)
     sizes(resolved)
     database = open_database(db, create=True)
     command = f"bench {shlex.join(sys.argv[1:])}".replace(db, shown(db))
@@ -91,7 +89,7 @@ def reproduce(
     from bench.reproduction.writing import Writer
 
     options = Options(may_train=not no_train, command=command, debug=debug)
-    work = Run(database, images.folder_of(db), options, reporter, executor)
+    work = Run(database, images.folder_of(db), options, reporter, started)
     driver = Driver(
         database, resolved, key, work, reporter, may_train=not no_train,
         command=f"bench reproduce {' '.join(names)} --preset {preset}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,6 @@ from bench.commands.options import (
     db_option,
     defences_option,
     examples,
-    executor_of,
     executor_options,
     key_option,
     no_train_option,
@@ -26,6 +25,9 @@ from bench.commands.options import (
     preset_option,
     site_option,
 )
+
+if TYPE_CHECKING:
+    from bench.commands.options import StartExecutor
 
 
 @click.command(
@@ -106,12 +108,7 @@ def run(
     discard_adversarial: bool,
     own: tuple[Path, ...],
     key_guess: Path | None,
-    where: str,
-    workers: int,
-    ray_address: str | None,
-    gpus_per_worker: float,
-    time_limit: float | None,
-    memory_limit: str | None,
+    executor: StartExecutor,
     no_train: bool,
     outside_threat_model: bool,
     out: Path | None,
@@ -141,7 +138,7 @@ def run(
         plan.requested(resolved, request, attacks, tuple(own_models), guess is not None, outside_threat_model)
         for request in chosen
     ]
-    executor = executor_of(reporter.say, where, workers, ray_address, gpus_per_worker, time_limit, memory_limit)
+    started = executor(reporter.say)
     database = open_database(db, create=True)
     command = f"bench {shlex.join(sys.argv[1:])}".replace(db, shown(db))
     debug = click.get_current_context().find_root().params["debug"]
@@ -149,7 +146,7 @@ def run(
     devices.configure()
     from bench import contest
 
-    work = Run(database, images.folder_of(db), options, reporter, executor)
+    work = Run(database, images.folder_of(db), options, reporter, started)
     try:
         with explained(db):
             work.start(resolved)

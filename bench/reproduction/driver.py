@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sqlalchemy.engine import Engine as Database
 
 from attacks.key_guesses import PaperGenerator
-from attacks.racing import Race
+from attacks.racing import ERROR, SLACK, Race
 from bench import contest, keysearch, plan, registry
 from bench.api import BenchError
 from bench.contest import Contest
@@ -22,8 +22,6 @@ from bench.spec import Spec
 from leaderboard.reproduced import contents
 from leaderboard.reproduced.contents import LINAC, Need
 from leaderboard.reproduced.stored import Stored
-
-SLACK, ERROR = 0.05, 1e-4  # as `bench keysearch` has them: its guesses and these are the same search
 
 
 class Driver:
@@ -51,7 +49,9 @@ class Driver:
         models: dict[str, list[Need]] = {}
         for need in needs:
             models.setdefault(self._identity(need.defence, need.sweep), []).append(need)
-        planned = [(own, self._pairs(own)) for own in models.values()]  # what cannot be asked for is refused before it runs
+        planned = [
+            (own, self._pairs(own)) for own in models.values()
+        ]  # what cannot be asked for is refused before it runs
         for own, pairs in planned:
             requests = list(dict.fromkeys(need.defence for need in own))
             try:

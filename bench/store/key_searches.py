@@ -1,17 +1,127 @@
-"""Key searches in the store: what writes them during a search. Reading them is `queries.key_searches`."""
+"""Key searches in the store: what they found, and what writes them during a search."""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import json
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 
+from bench.stats import wilson
 from bench.store import schema, writer
 from bench.store.database import writing
-from bench.store.queries import KeyGuess
+
+
+@dataclasses.dataclass(frozen=True)
+class KeyGuess:
+    """A guessed key and how the defended classifier did with it."""
+
+    guess: int
+    origin: str
+    correct: int
+    images: int
+    stopped: int | None  # the images after which the race drops it; None if it never does
+    seconds: float
+    raced_seconds: float
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct / self.images
+
+    @property
+    def survived(self) -> bool:
+        return self.stopped is None
+
+
+@dataclasses.dataclass(frozen=True)
+class KeySearch:
+    """All guesses at one defended classifier's key on the same images, the best first."""
+
+    id: int
+    defence: str
+    defence_settings: dict[str, Any]
+    key_id: str | None
+    weights_sha256: str
+    dataset: str
+    split: str  # the images' split: training, or test
+    n_images: int
+    inside_threat_model: bool
+    defended_accuracy: float
+    defended_images: int
+    race_floor: float
+    race_error: float
+    command: str
+    started: str
+    updated: str
+    guesses: tuple[KeyGuess, ...]
+
+    @property
+    def origins(self) -> dict[str, int]:
+        """How the guesses were made: 'meta-seed', 'random', 'paper' or the name of a file, and how many of each."""
+        return dict(collections.Counter(guess.origin.split(",")[0].rstrip("0123456789 ") for guess in self.guesses))
+
+    def reached(self, guess: KeyGuess) -> bool:
+        """Whether a guess does as well as the private key: scored on all images, its interval reaches that accuracy.
+
+        The interval's upper end is exceeded as rarely as the race loses a key, so the right key is seldom missed here.
+        """
+        z = statistics.NormalDist().inv_cdf(1 - self.race_error)
+        return guess.images == self.n_images and wilson(guess.correct, guess.images, z)[1] >= self.defended_accuracy
+
+    @property
+    def found(self) -> tuple[KeyGuess, ...]:
+        """The guesses that break the defence."""
+        return tuple(guess for guess in self.guesses if self.reached(guess))
+
+
+def found(engine: Engine, defence: str | None = None, only: int | None = None) -> list[KeySearch]:
+    """Every key search, or those on one defence, or the one of this id; in the order they were begun."""
+    search, row_of = schema.key_search, schema.defence.c
+    query = (
+        sa.select(search, row_of.name, row_of.params_json, row_of.key_id, row_of.weights_sha256)
+        .join(schema.defence, search.c.defence_id == schema.defence.c.id)
+        .order_by(search.c.id)
+    )
+    if defence is not None:
+        query = query.where(row_of.name == defence)
+    if only is not None:
+        query = query.where(search.c.id == only)
+    with engine.connect() as connection:
+        return [
+            KeySearch(
+                id=row.id,
+                defence=row.name,
+                defence_settings=json.loads(row.params_json),
+                key_id=row.key_id,
+                weights_sha256=row.weights_sha256,
+                dataset=row.dataset,
+                split=row.split,
+                n_images=row.n_images,
+                inside_threat_model=row.inside_threat_model,
+                defended_accuracy=row.defended_accuracy,
+                defended_images=row.defended_images,
+                race_floor=row.race_floor,
+                race_error=row.race_error,
+                command=row.command,
+                started=row.started,
+                updated=row.updated,
+                guesses=_key_guesses(connection, row.id),
+            )
+            for row in connection.execute(query).all()
+        ]
+
+
+def _key_guesses(connection: Connection, search_id: int) -> tuple[KeyGuess, ...]:
+    """The best first: those that stayed longest in the race, then by accuracy."""
+    columns = [column for column in schema.key_guess.c if column.name != "search_id"]
+    rows = connection.execute(sa.select(*columns).where(schema.key_guess.c.search_id == search_id)).all()
+    guesses = (KeyGuess(**row._mapping) for row in rows)
+    return tuple(sorted(guesses, key=lambda g: (-g.images, -g.correct, g.guess)))
 
 
 def start(engine: Engine, values: Mapping[str, Any], command: str) -> int:

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from sqlalchemy.engine import Engine
 
 from bench.store import queries
+from bench.store.key_searches import KeySearch
 from bench.store.outcomes import Outcomes, outcomes
-from bench.store.queries import Board, KeySearch
+from bench.store.queries import Board
 from leaderboard import tables
 from leaderboard.tables import Entry
 

@@ -24,8 +24,8 @@ from click.testing import CliRunner, Result
 from bench.api import BenchError
 from bench.cli import main
 from bench.keys import PUBLISHED_KEY
-from bench.store import database, key_searches, queries, schema, writer
-from bench.store.queries import KeyGuess
+from bench.store import database, key_searches, schema, writer
+from bench.store.key_searches import KeyGuess
 
 SEARCH = ("keysearch", "--defence", "block-shuffle", "--paper")
 
@@ -187,14 +187,14 @@ def test_the_store_keeps_the_fuller_score_and_gives_the_best_first(tmp_path: Pat
         engine, search, "first", [guess(-(2**63), 3, 20), guess(2**63 - 1, 30, origin="random, draw 1")]
     )
     key_searches.record(engine, search, "then", [guess(-(2**63), 40), guess(2**63 - 1, 2, 8), guess(0, 78)])
-    (stored,) = queries.key_searches(engine, "d")
+    (stored,) = key_searches.found(engine, "d")
     assert [(g.guess, g.correct, g.images) for g in stored.guesses] == [
         (0, 78, 100), (-(2**63), 40, 100), (2**63 - 1, 30, 100),
     ]  # fmt: skip
     assert stored.origins == {"meta-seed": 2, "random": 1}
     assert [g.guess for g in stored.found] == [0]
     assert (stored.command, stored.defence, stored.key_id) == ("then", "d", "k")
-    assert queries.key_searches(engine, "other") == []
+    assert key_searches.found(engine, "other") == []
 
 
 def test_a_database_of_the_first_schema_is_upgraded_with_what_it_holds(tmp_path: Path) -> None:
@@ -209,6 +209,6 @@ def test_a_database_of_the_first_schema_is_upgraded_with_what_it_holds(tmp_path:
     with pytest.raises(BenchError, match="bench db upgrade"):
         database.open_database(str(path), create=True)
     upgraded = database.open_database(str(path), create=False, upgrade=True)
-    assert queries.key_searches(upgraded) == []
+    assert key_searches.found(upgraded) == []
     with upgraded.connect() as connection:
         assert connection.execute(sa.select(schema.attack.c.name)).scalars().all() == ["pgd"]

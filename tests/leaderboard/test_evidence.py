@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.store import queries
+from bench.store.key_searches import KeyGuess, KeySearch
 from bench.store.outcomes import Outcomes, outcomes
-from bench.store.queries import Cell, KeyGuess, KeySearch
+from bench.store.queries import Cell
 from leaderboard import compare, evidence, explorer, figures, paper, svg, words
 from tests.leaderboard import stores
 from tests.leaderboard.conftest import Site
