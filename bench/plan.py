@@ -89,7 +89,9 @@ def pairs(requests: Sequence[str], defence_name: str, defence: Defence, choice: 
             resolved = registry.settings_of(plugin, engine, {**choice.engines.get(engine, {}), **budget, **settings})
             pair = Pair(engine, plugin.version, resolved, source, strategy, inside, strategies[strategy].needs_key)
             chosen.setdefault((engine, fingerprint(resolved), source), pair)
-    return sorted(chosen.values(), key=lambda p: (p.source, p.engine))
+    engines = {pair.engine for pair in chosen.values()}
+    work = {engine: registry.create("attacks", engine, choice.engines.get(engine, {})).work(1) for engine in engines}
+    return sorted(chosen.values(), key=lambda p: (work[p.engine], p.engine, p.source))  # every source early, cheaply
 
 
 def _strategies(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Strategy]:

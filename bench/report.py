@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bench.stats import wilson
-from bench.store.queries import Board, Cell
+from bench.store.queries import Board, Cell, attack_names
 
 
 def print_boards(boards: Iterable[Board], console: Console) -> None:
@@ -30,9 +30,10 @@ def board_table(board: Board) -> Table:
         table.add_column(name, justify="left" if name in ("cell", "doubts") else "right")
     if board.clean:
         table.add_row("clean", *_numbers(board.clean.n_correct, board.n_examples), str(board.n_examples), "")
+    names = attack_names(board.cells)
     for cell in board.cells:
         table.add_row(
-            escape(_name(cell)),
+            escape(_name(cell, names[cell.attack_id])),
             *_numbers(cell.n_correct, cell.n_done),
             _progress(cell, board.n_examples),
             escape(", ".join(cell.doubts)),
@@ -49,9 +50,9 @@ def board_table(board: Board) -> Table:
     return table
 
 
-def _name(cell: Cell) -> str:
+def _name(cell: Cell, attack: str) -> str:
     outside = "" if cell.inside_threat_model else " (outside the threat model)"
-    return f"{cell.attack}@{cell.source}{outside}{' (imported)' if cell.imported else ''}"
+    return f"{attack}@{cell.source}{outside}{' (imported)' if cell.imported else ''}"
 
 
 def _progress(cell: Cell, total: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.store.key_searches import KeySearch
 from bench.store.outcomes import Outcomes, RunRecord
-from bench.store.queries import Board
+from bench.store.queries import Board, attack_names
 from leaderboard import evidence, figures, paper, tables, words
 from leaderboard.figures import Figure
 from leaderboard.output import Folder
@@ -46,7 +46,7 @@ class Section:
     failures: list[tuple[str, str]]
     engines: dict[str, str]
     sources: dict[str, str]
-    attack_settings: list[tuple[str, str]]
+    attack_settings: list[tuple[str, list[str], str]]  # of an attack, on these sources if not on all of its own
     runs: list[RunRecord]
     data: str
 
@@ -104,7 +104,7 @@ def section(
     site.frame(f"{data}-breakers", tables.breakers_frame(outcomes))
     site.frame(f"{data}-cover", tables.cover_frame(outcomes))
     name_of = evidence.names(outcomes)
-    attacks = words.distinct({cell.attack_id: cell.attack for cell in board.cells})
+    attacks = attack_names(board.cells)
     return Section(
         board=board,
         matrix=matrix,
@@ -121,10 +121,7 @@ def section(
         failures=[(f"{c.attack}@{c.source}", c.error or "") for c in board.cells if c.status == "failed"],
         engines={c.attack: words.ENGINES[c.attack] for c in board.cells if c.attack in words.ENGINES},
         sources=_source_meanings(board),
-        attack_settings=[
-            (attacks[i], words.settings(next(c.attack_settings for c in board.cells if c.attack_id == i)))
-            for i in sorted(attacks, key=lambda i: attacks[i])
-        ],
+        attack_settings=_attack_settings(board, attacks),
         runs=runs,
         data=f"../{data}",
     )
@@ -175,6 +172,16 @@ def _parts(board: Board, attacks: Mapping[int, str], by_part: ByPart) -> list[tu
         if names and counts:
             own = [(name, counts.get(place, 0)) for place, name in enumerate(names)]
             found.append((f"{attacks[cell.attack_id]}@{cell.source}", own))
+    return found
+
+
+def _attack_settings(board: Board, attacks: Mapping[int, str]) -> list[tuple[str, list[str], str]]:
+    found = []
+    for identity in sorted(attacks, key=lambda i: (attacks[i], i)):
+        own = [cell for cell in board.cells if cell.attack_id == identity]
+        sources = tables.ranked((cell.source for cell in own), words.SOURCE_ORDER)
+        shared = list(attacks.values()).count(attacks[identity]) > 1
+        found.append((attacks[identity], sources if shared else [], words.settings(own[0].attack_settings)))
     return found
 
 

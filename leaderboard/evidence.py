@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from bench.store.outcomes import Outcomes
+from bench.store.queries import attack_names
 from leaderboard import words
 
 
@@ -31,7 +32,7 @@ class Step:
 
 def names(outcomes: Outcomes) -> list[str]:
     """What each cell is called: attack@source; another setting of the same attack has a number."""
-    attacks = words.distinct({cell.attack_id: cell.attack for cell in outcomes.cells})
+    attacks = attack_names(outcomes.cells)
     sources = words.distinct({cell.source_id: cell.source for cell in outcomes.cells})
     return [f"{attacks[cell.attack_id]}@{sources[cell.source_id]}" for cell in outcomes.cells]
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from bench.store.frames import percent
 from bench.store.outcomes import Outcomes
-from bench.store.queries import Board, Cell
+from bench.store.queries import Board, Cell, attack_names
 from leaderboard import evidence, paper, words
 
 _ENGINES = ("aa", "mt", "pgd", "square")  # the paper's order
@@ -78,7 +78,7 @@ def matrix(board: Board, outcomes: Outcomes, *, inside: bool = True, only: str |
     def column_of(column: int) -> str:
         return family_of.get(cells[column].source) or names[cells[column].source_id]
 
-    attacks = words.distinct({cells[i].attack_id: cells[i].attack for i in chosen})
+    attacks = attack_names(cells[i] for i in chosen)
     columns = ranked((column_of(i) for i in chosen), words.SOURCE_ORDER)
     rows = []
     for name in ranked(attacks.values(), _ENGINES):
@@ -109,7 +109,7 @@ def strategies(board: Board, outcomes: Outcomes) -> Table | None:
         groups["Transfer and BPDA"] = [i for i in chosen if cells[i].strategy in _SOURCE_MODELS]
     if len(names) > 1:
         groups["All"] = chosen
-    attacks = words.distinct({cells[i].attack_id: cells[i].attack for i in chosen})
+    attacks = attack_names(cells[i] for i in chosen)
     rows = [
         (
             name,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -169,6 +169,27 @@ def counts(cell: Cell) -> bool:
     return cell.inside_threat_model and cell.status == "done" and cell.imported != "unjudged"
 
 
+def attack_names(cells: Iterable[Cell]) -> dict[int, str]:
+    """What the attacks of some cells are called, by their ids: an engine's name, whatever its settings on each source.
+
+    Settings for a source that has others of the same engine already are told apart by a number.
+    """
+    sources: dict[int, set[int]] = {}
+    engines: dict[int, str] = {}
+    for cell in cells:
+        sources.setdefault(cell.attack_id, set()).add(cell.source_id)
+        engines[cell.attack_id] = cell.attack
+    taken: dict[str, set[int]] = {}
+    names: dict[int, str] = {}
+    for identity in sorted(engines):
+        name, number = engines[identity], 2
+        while sources[identity] & taken.get(name, set()):
+            name, number = f"{engines[identity]} ({number})", number + 1
+        taken.setdefault(name, set()).update(sources[identity])
+        names[identity] = name
+    return names
+
+
 def _board(connection: Connection, row: Any) -> Board:
     cells = _cells(connection, row.id)
     clean = next((cell for cell in cells if cell.attack == CLEAN), None)
@@ -178,8 +199,7 @@ def _board(connection: Connection, row: Any) -> Board:
     best_known, best_adversary = None, {}
     if clean is not None and clean_done and counted:
         best_known, by_attack = _best(connection, row.id, [clean, *counted], cells)
-        names = {cell.attack_id: cell.attack for cell in counted}
-        best_adversary = _named({i: n for i, n in by_attack.items() if i in names}, names)
+        best_adversary = by_attack
     latest = connection.execute(
         sa.select(schema.run.c.preset)
         .join(schema.cell, schema.cell.c.run_id == schema.run.c.id)
@@ -206,17 +226,6 @@ def _board(connection: Connection, row: Any) -> Board:
         best_known=best_known,
         best_adversary=best_adversary,
     )
-
-
-def _named(counts: dict[int, int], names: dict[int, str]) -> dict[str, int]:
-    """Counts by name; the same attack under two settings keeps both, told apart by a number."""
-    named: dict[str, int] = {}
-    for identity in sorted(counts):
-        name, extra = names[identity], 2
-        while name in named:
-            name, extra = f"{names[identity]} ({extra})", extra + 1
-        named[name] = counts[identity]
-    return named
 
 
 def _cells(connection: Connection, board_id: int) -> list[Cell]:
@@ -259,8 +268,8 @@ def _cells(connection: Connection, board_id: int) -> list[Cell]:
 
 def _best(
     connection: Connection, board_id: int, counted: Sequence[Cell], cells: Sequence[Cell]
-) -> tuple[int, dict[int, int]]:
-    """Best Known, and Best Adversary by attack id: one pass over the board in the order of the primary key.
+) -> tuple[int, dict[str, int]]:
+    """Best Known, and Best Adversary by the attack's name: one pass over the board in the order of the primary key.
 
     Which attacks an example withstands, over all their sources, becomes the bits of one number; examples are then
     counted by that number, so that only a few rows leave the database.
@@ -280,10 +289,9 @@ def _best(
     )
     by_example = sa.select(sa.func.sum(withstood.c.bit).label("bits")).group_by(withstood.c.example_idx).subquery()
     counts = connection.execute(sa.select(by_example.c.bits, sa.func.count()).group_by(by_example.c.bits)).all()
-    by_attack = {
-        identity: sum(count for bits, count in counts if int(bits) >> place & 1)
-        for place, identity in enumerate(attacks)
-    }
+    names = attack_names(cell for cell in counted if cell.attack != CLEAN)
+    own = {name: sum(1 << place for place, i in enumerate(attacks) if names.get(i) == name) for name in names.values()}
+    by_attack = {name: sum(count for bits, count in counts if int(bits) & mask == mask) for name, mask in own.items()}
     everything = (1 << len(attacks)) - 1
     return sum(count for bits, count in counts if int(bits) == everything), by_attack
 

@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,16 @@ def test_best_known_and_best_adversary_against_brute_force(
         own = np.logical_and.reduce([clean, *(cells[f"a{a}", f"s{s}"] for a in range(attacks))])
         assert by_source[f"s{s}"] == int(own.sum())
     engine.dispose()
+
+
+def test_an_attack_has_one_name_over_sources_with_budgets_of_their_own() -> None:
+    def cell(attack: str, attack_id: int, source_id: int) -> Any:
+        return SimpleNamespace(attack=attack, attack_id=attack_id, source_id=source_id)
+
+    cells = [cell("pgd", 1, 10), cell("pgd", 1, 11), cell("pgd", 2, 12), cell("mt", 3, 10)]
+    assert queries.attack_names(cells) == {1: "pgd", 2: "pgd", 3: "mt"}
+    cells += [cell("pgd", 4, 10), cell("pgd", 5, 10), cell("pgd", 5, 12), cell("pgd", 6, 12)]
+    assert queries.attack_names(cells) == {1: "pgd", 2: "pgd", 3: "mt", 4: "pgd (2)", 5: "pgd (3)", 6: "pgd (2)"}
 
 
 def test_a_cell_that_is_not_complete_does_not_count(engine: sa.Engine) -> None:
