@@ -1,93 +1,245 @@
-"""Writes docs/results.md from a database of results, with the paper's figures beside ours.
+"""Writes docs/results.md from databases of results: every table, the paper's figures beside ours, and its claims.
 
 python tools/results_docs.py --db results/bench.db --command 'bench run …' > docs/results.md
+python tools/results_docs.py --db many.db --db few.db --command 'bench run …' --command 'bench run …'
+
+Of a defence in a norm, the first database that has it is the one whose table is shown in full.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Iterator
 
+from sqlalchemy.engine import Engine as Database
+
 from bench.stats import wilson
-from bench.store import queries
+from bench.store import key_searches, outcomes, queries
 from bench.store.database import open_database
-from bench.store.queries import Board
-from leaderboard import paper, words
+from bench.store.outcomes import Outcomes
+from bench.store.queries import Board, Cell
+from leaderboard import paper, tables, words
+from leaderboard.tables import Entry, Table
 
 ORDER = ("none", "pca-full", "pca-block", "jpeg-23", "jpeg-10", "block-shuffle", "linac")
+ABOUT_ZERO = 0.05
+"""Accuracies up to this are called about 0: with 50 examples, two of them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """A board with what its tables are made of."""
+
+    database: Database
+    board: Board
+    outcomes: Outcomes
+
+    @property
+    def title(self) -> str:
+        board = self.board
+        where = f"{words.norm(board.norm)}, ε = {words.epsilon(board.epsilon)}"
+        return f"`{board.defence}`, {where}, {board.n_examples} examples"
+
+    def strategies(self) -> dict[str, Entry]:
+        """Best Known against each strategy alone, by its shown name."""
+        table = tables.strategies(self.board, self.outcomes)
+        assert table is not None
+        assert table.total_row is not None
+        return dict(zip(table.columns, table.total_row[1], strict=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """Something the paper says, its figure, ours, and whether it holds here."""
+
+    text: str
+    paper: str
+    ours: str
+    holds: bool
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--db", required=True)
-    parser.add_argument("--command", required=True, action="append", help="what made the database, for the reader")
+    parser.add_argument("--db", required=True, action="append")
+    parser.add_argument("--command", required=True, action="append", help="what made the databases, for the reader")
     given = parser.parse_args()
-    boards = queries.boards(open_database(given.db, create=False))
-    boards.sort(key=lambda board: (ORDER.index(board.defence) if board.defence in ORDER else len(ORDER), board.id))
-    print("\n".join(page(boards, given.command)))
+    databases = [open_database(path, create=False) for path in given.db]
+    shown = [Shown(db, board, outcomes.outcomes(db, board)) for db in databases for board in queries.boards(db)]
+    shown = [one for one in shown if one.board.defence in ORDER and one.board.best_known is not None]
+    shown.sort(key=lambda one: ORDER.index(one.board.defence))
+    print("\n".join(page(shown, databases, given.command)))
 
 
-def page(boards: list[Board], commands: list[str]) -> Iterator[str]:
+def page(shown: list[Shown], databases: list[Database], commands: list[str]) -> Iterator[str]:
     yield "# Results at laptop size\n"
     yield "Every number here was printed by\n"
     yield "```"
     yield from commands
     yield "```\n"
     yield (
-        "and written by `python tools/results_docs.py`. Accuracies are percent of the first test images of CIFAR-10, with "
-        "95 % Wilson intervals; the paper's are over all 10,000, of a network of other size. "
+        "and put together by `python tools/results_docs.py`. Accuracies are percent of the first test images of CIFAR-10, "
+        "with 95 % Wilson intervals; the paper's are over all 10,000, of a network 200 times the size. "
         f"The paper is {paper.CITATION}."
     )
-    for norm in sorted({board.norm for board in boards}, reverse=True):
-        yield f"\n## {words.norm(norm)}\n"
-        own = [board for board in boards if board.norm == norm]
-        yield "| defence | ε | examples | clean | Best Known | paper: clean | paper: Best Known |"
-        yield "| --- | --- | --- | --- | --- | --- | --- |"
+    yield "\n## The paper's claims at this size\n"
+    yield "| claim | paper | here | holds here |"
+    yield "| --- | --- | --- | --- |"
+    for claim in claims(shown, databases):
+        yield f"| {claim.text} | {claim.paper} | {claim.ours} | {'yes' if claim.holds else '**no**'} |"
+    for norm in ("linf", "l2"):
+        own = [one for one in shown if one.board.norm == norm]
+        if own:
+            yield f"\n## {words.norm(norm)}\n"
+            yield from summary(own, norm)
+    for one in shown:
+        yield f"\n### {one.title}\n"
+        yield from matrix(one)
+
+
+def summary(shown: list[Shown], norm: str) -> Iterator[str]:
+    yield "| defence | ε | examples | cells | clean | Best Known | paper: clean | paper: Best Known |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    theirs = {row.defence: row for row in paper.table3(norm)}
+    for board in (one.board for one in shown):
+        row = theirs.get(board.defence)
+        cells = (
+            f"`{board.defence}`", words.epsilon(board.epsilon), str(board.n_examples), str(len(board.counted)),
+            _share(board.clean.n_correct if board.clean else None, board.n_examples),
+            _share(board.best_known, board.n_examples),
+            f"{row.clean:.2f}" if row else "–", f"{row.best_known:.2f}" if row else "–",
+        )  # fmt: skip
+        yield f"| {' | '.join(cells)} |"
+
+
+def matrix(one: Shown) -> Iterator[str]:
+    """A board's engines × sources, its strategies if there are several, and the paper's tables of the same."""
+    own = tables.matrix(one.board, one.outcomes)
+    assert own is not None
+    yield from markdown(own)
+    strategies = tables.strategies(one.board, one.outcomes)
+    if strategies and len(strategies.columns) > 1:
+        yield "\nBy strategy:\n"
+        yield from markdown(strategies)
+    if theirs := tables.published(one.board):
+        yield "\nThe paper's:\n"
+        yield from markdown(theirs, interval=False)
+
+
+def markdown(table: Table, interval: bool = True) -> Iterator[str]:
+    columns = [*table.columns, *([table.total_column] if table.total_column else [])]
+    yield f"| engine | {' | '.join(columns)} |"
+    yield f"| --- |{' --- |' * len(columns)}"
+    for name, entries in [*table.rows, *([table.total_row] if table.total_row else [])]:
+        shown = [_share(entry.count, entry.total, interval) for entry in entries]
+        yield f"| {name if name == 'Best Known' else f'`{name}`'} | {' | '.join(shown)} |"
+
+
+def claims(shown: list[Shown], databases: list[Database]) -> Iterator[Claim]:
+    """What of the paper can be told from these boards. The board with the most cells speaks for its defence."""
+    for norm in ("linf", "l2"):
+        boards: dict[str, Shown] = {}
+        for one in sorted((s for s in shown if s.board.norm == norm), key=lambda s: len(s.board.counted)):
+            boards[one.board.defence] = one
         theirs = {row.defence: row for row in paper.table3(norm)}
-        for board in own:
-            row = theirs.get(board.defence)
-            clean = board.clean.n_correct if board.clean else None
-            cells = (
-                f"`{board.defence}`", words.epsilon(board.epsilon), str(board.n_examples),
-                _share(clean, board), _share(board.best_known, board),
-                f"{row.clean:.2f}" if row else "–", f"{row.best_known:.2f}" if row else "–",
+        where = words.norm(norm)
+        for name in ("none", "jpeg-23", "jpeg-10", "pca-full", "pca-block"):
+            if name in boards:
+                board, row = boards[name].board, theirs.get(name)
+                known = Entry(board.best_known, board.n_examples)
+                yield Claim(
+                    f"`{name}` falls to about 0, {where}", f"{row.best_known:.2f}" if row else "–", _of(known), _zero(known)
+                )
+        if "block-shuffle" in boards:
+            found, row = boards["block-shuffle"].strategies(), theirs.get("block-shuffle")
+            yield Claim(
+                f"PBA takes `block-shuffle` to about 0, {where}", f"{row.best_known:.2f}" if row else "–",
+                _of(found["PBA"]), _zero(found["PBA"]),
             )  # fmt: skip
-            yield f"| {' | '.join(cells)} |"
-        for board in own:
-            yield from matrix(board)
+            yield Claim(
+                f"transfer does not take `block-shuffle` to about 0, {where}", "–", _of(found["Transfer"]),
+                not _zero(found["Transfer"]),
+            )  # fmt: skip
+        if "linac" in boards:
+            yield from _linac(boards["linac"], norm)
+    yield from _adversarial(shown)
+    yield from _keys(databases)
 
 
-def matrix(board: Board) -> Iterator[str]:
-    """A board's engines × sources; the paper's number behind ours where its tables have one."""
-    sources = list(dict.fromkeys(cell.source for cell in board.cells if cell.inside_threat_model))
-    sources.sort(key=lambda name: (_place(name), name))
-    engines = sorted({cell.attack for cell in board.cells})
-    theirs = paper.matrix(board.defence, board.norm)
-    yield f"\n### `{board.defence}`, {words.norm(board.norm)}\n"
-    yield f"| engine | {' | '.join(f'`{source}`' for source in sources)} | Best Adversary |"
-    yield f"| --- |{' --- |' * (len(sources) + 1)}"
-    for engine in engines:
-        found = {cell.source: cell for cell in board.cells if cell.attack == engine}
-        numbers = []
-        for source in sources:
-            cell = found.get(source)
-            shown = _share(cell.n_correct, board) if cell and cell.status == "done" else "–"
-            known = theirs.get(engine, {}).get(source)
-            numbers.append(shown + (f"; paper {known:.2f}" if known is not None else ""))
-        best = board.best_adversary.get(engine)
-        yield f"| `{engine}` | {' | '.join(numbers)} | {_share(best, board)} |"
+def _linac(one: Shown, norm: str) -> Iterator[Claim]:
+    where, found, board = words.norm(norm), one.strategies(), one.board
+    theirs = {f.source: f.accuracy for f in paper.figures() if (f.where, f.norm, f.attack) == ("table2", norm, "best_known")}
+    order = ("PBA", "Transfer", "BPDA")
+    counts = [found[name].count for name in order if name in found]
+    if len(counts) == len(order) and None not in counts:
+        yield Claim(
+            f"against `linac` PBA is strongest, then transfer, then BPDA, {where}",
+            ", ".join(f"{theirs[key]:.2f}" for key in ("pba", "all-transfer", "bpda")),
+            ", ".join(_of(found[name]) for name in order),
+            counts == sorted(c for c in counts if c is not None),
+        )
+    lowest = min(board.counted, key=lambda cell: cell.n_correct)
+    if board.best_known is not None:
+        yield Claim(
+            f"`linac`'s Best Known is lower than any single cell, {where}", "–",
+            f"{_share(board.best_known, board.n_examples)}; lowest cell `{lowest.attack}@{lowest.source}` "
+            f"{_share(lowest.n_correct, board.n_examples)}",
+            board.best_known < lowest.n_correct,
+        )  # fmt: skip
 
 
-def _place(source: str) -> int:
-    kind = source.partition(":")[0]
-    return words.SOURCE_ORDER.index(kind) if kind in words.SOURCE_ORDER else len(words.SOURCE_ORDER)
+def _adversarial(shown: list[Shown]) -> Iterator[Claim]:
+    """Adversarially trained sources under `aa`, in their own norm, on the cell that spent most."""
+    for source, norm in (("at-linf", "linf"), ("at-l2", "l2")):
+        cells = [
+            (cell, one) for one in shown if one.board.norm == norm
+            for cell in one.board.counted if (cell.attack, cell.source) == ("aa", source)
+        ]  # fmt: skip
+        if cells:
+            cell, one = max(cells, key=lambda pair: (pair[1].board.n_examples, pair[0].gradients))
+            left = _standing(one, cell)
+            budget = words.settings({k: cell.attack_settings[k] for k in ("steps", "targets", "queries")})
+            yield Claim(
+                f"`{source}` itself holds under `aa` ({budget})", "–", _share(left, cell.n_done),
+                left / cell.n_done > ABOUT_ZERO,
+            )  # fmt: skip
 
 
-def _share(count: int | None, board: Board) -> str:
+def _standing(one: Shown, cell: Cell) -> int:
+    broken, _ = queries.source_success(one.database, one.board, cell)
+    return int((~broken).sum())
+
+
+def _keys(databases: list[Database]) -> Iterator[Claim]:
+    right = {row.defence: row.clean for row in paper.table3("linf")}
+    for search in (search for db in databases for search in key_searches.found(db) if search.found):
+        wrong = [guess for guess in search.guesses if not search.reached(guess)]
+        best = max(wrong, key=lambda guess: guess.accuracy)
+        mean = sum(guess.accuracy for guess in wrong) / len(wrong)
+        yield Claim(
+            f"{len(wrong)} wrong keys of `{search.defence}` are far below the right one",
+            f"at most {paper.BEST_KEYS[0][1]:.1f}; right {right[search.defence]:.1f}" if search.defence == "linac" else "–",
+            f"at most {100 * best.accuracy:.1f} (of {best.images} images), mean {100 * mean:.1f}; "
+            f"right {100 * search.defended_accuracy:.1f}",
+            best.accuracy < search.defended_accuracy - 0.1,
+        )
+
+
+def _zero(entry: Entry) -> bool:
+    return entry.share is not None and entry.share <= ABOUT_ZERO
+
+
+def _of(entry: Entry) -> str:
+    return _share(entry.count, entry.total)
+
+
+def _share(count: int | None, total: int, interval: bool = True) -> str:
     if count is None:
         return "–"
-    low, high = wilson(count, board.n_examples)
-    return f"{100 * count / board.n_examples:.1f} ({100 * low:.1f}–{100 * high:.1f})"
+    if not interval:
+        return f"{100 * count / total:.2f}"
+    low, high = wilson(count, total)
+    return f"{100 * count / total:.1f} ({100 * low:.1f}–{100 * high:.1f})"
 
 
 if __name__ == "__main__":
