@@ -35,7 +35,7 @@ MEANINGS: dict[str, str] = {
     "cross-entropy vanishes. Losses on margins or ratios of logits are not affected.",
     NO_DLR: "With fewer than 4 classes the DLR loss is undefined: the cross-entropy was used in its place.",
     SQUARE_WINS: "Square, which uses no gradient, broke examples that every gradient attack left standing: the "
-    "gradients mislead.",
+    "gradients mislead, or their attacks had too few steps.",
     NOISE_WINS: "A few draws of random noise broke examples on the source that this gradient attack left standing: the "
     "gradients mislead.",
     SURVIVES_ONE: "On the source, PGD left examples standing even at epsilon 1.0 in L-inf, where any image at all may be "

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bench import artifacts, contest, models, plan
+from bench.api import BenchError
 from bench.executors.worker import Attacker
 from bench.fingerprint import of_file
 from bench.keys import PrivateKey
@@ -114,7 +115,10 @@ def problem(entry: Entry, shelf: Shelf, say: Say) -> str | None:
         )
     if of_file(artifact.weights) != entry.record["weights_sha256"]:
         return f"{entry.name}: {artifact.weights} is not what the manifest lists (its sha256 differs)"
-    accuracy, listed = 100 * shelf.accuracy(entry.name), 100 * entry.clean_accuracy
+    try:
+        accuracy, listed = 100 * shelf.accuracy(entry.name), 100 * entry.clean_accuracy
+    except BenchError as error:
+        return f"{entry.name}: {error}"
     say(f"{entry.name}: {accuracy:.2f} % of the test images, {listed:.2f} % in the manifest")
     if abs(accuracy - listed) > 100 * TOLERANCE:
         return f"{entry.name}: {accuracy:.2f} % of the test images are right, the manifest says {listed:.2f} %"

@@ -117,8 +117,12 @@ def section(
         breakers=[(name_of[b.column], b) for b in breakers],
         parts=_parts(board, attacks, by_part),
         cover=[(name_of[s.column], s) for s in cover],
-        doubts=[(f"{c.attack}@{c.source}", name, meaning) for c in board.cells for name, meaning in c.doubts.items()],
-        failures=[(f"{c.attack}@{c.source}", c.error or "") for c in board.cells if c.status == "failed"],
+        doubts=[
+            (f"{attacks[c.attack_id]}@{c.source}", name, meaning)
+            for c in board.cells
+            for name, meaning in c.doubts.items()
+        ],
+        failures=[(f"{attacks[c.attack_id]}@{c.source}", c.error or "") for c in board.cells if c.status == "failed"],
         engines={c.attack: words.ENGINES[c.attack] for c in board.cells if c.attack in words.ENGINES},
         sources=_source_meanings(board),
         attack_settings=_attack_settings(board, attacks),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.store.outcomes import Outcomes
-from bench.store.queries import Board
+from bench.store.queries import Board, attack_names
 from leaderboard import evidence, paper
 from leaderboard.compare import Contestant
 from leaderboard.defence import Page, identity
@@ -78,9 +78,10 @@ def all_doubts(boards: Sequence[Board]) -> dict[str, str]:
 def board_doubts(board: Board) -> dict[str, list[tuple[str, str]]]:
     """The doubts about a board's cells: for each, the cells it concerns and what is said of them."""
     found: dict[str, list[tuple[str, str]]] = {}
+    names = attack_names(board.cells)
     for cell in board.cells:
         for name, meaning in cell.doubts.items():
-            found.setdefault(name, []).append((f"{cell.attack}@{cell.source}", meaning))
+            found.setdefault(name, []).append((f"{names[cell.attack_id]}@{cell.source}", meaning))
     return found
 
 

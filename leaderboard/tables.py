@@ -10,7 +10,7 @@ import pandas as pd
 
 from bench.store.frames import percent
 from bench.store.outcomes import Outcomes
-from bench.store.queries import Board, Cell, attack_names
+from bench.store.queries import Board, Cell
 from leaderboard import evidence, paper, words
 
 _ENGINES = ("aa", "mt", "pgd", "square")  # the paper's order
@@ -63,6 +63,8 @@ def ranked(names: Iterable[str], order: Sequence[str]) -> list[str]:
 def matrix(board: Board, outcomes: Outcomes, *, inside: bool = True, only: str | None = None) -> Table | None:
     """Engines × sources as in the paper's Tables 1 and 7; families of sources are one column each.
 
+    Where an engine attacked a source with several settings, what is right under all of them.
+
     With `only`, the members of that family by themselves, as in Tables 5 and 6.
     """
     cells = outcomes.cells
@@ -78,11 +80,10 @@ def matrix(board: Board, outcomes: Outcomes, *, inside: bool = True, only: str |
     def column_of(column: int) -> str:
         return family_of.get(cells[column].source) or names[cells[column].source_id]
 
-    attacks = attack_names(cells[i] for i in chosen)
     columns = ranked((column_of(i) for i in chosen), words.SOURCE_ORDER)
     rows = []
-    for name in ranked(attacks.values(), _ENGINES):
-        own = [i for i in chosen if attacks[cells[i].attack_id] == name]
+    for name in ranked((cells[i].attack for i in chosen), _ENGINES):
+        own = [i for i in chosen if cells[i].attack == name]
         entries = [
             entry(board, outcomes, [i for i in own if column_of(i) == column], joint=column in grouped)
             for column in columns
@@ -109,16 +110,15 @@ def strategies(board: Board, outcomes: Outcomes) -> Table | None:
         groups["Transfer and BPDA"] = [i for i in chosen if cells[i].strategy in _SOURCE_MODELS]
     if len(names) > 1:
         groups["All"] = chosen
-    attacks = attack_names(cells[i] for i in chosen)
     rows = [
         (
             name,
             [
-                union(board, outcomes, [i for i in own if attacks[cells[i].attack_id] == name])
+                union(board, outcomes, [i for i in own if cells[i].attack == name])
                 for own in groups.values()
             ],
         )
-        for name in ranked(attacks.values(), _ENGINES)
+        for name in ranked((cells[i].attack for i in chosen), _ENGINES)
     ]
     return Table(list(groups), rows, None, ("Best Known", [known(board, outcomes, own) for own in groups.values()]))
 

@@ -138,7 +138,7 @@ def family(source: str) -> tuple[str, int] | None:
 
 
 def distinct(names: dict[int, str]) -> dict[int, str]:
-    """Names by id; the same name again (another setting of an attack, say) gets a number, as in `bench results`."""
+    """Names by id; the same name again (another training of a source, say) gets a number."""
     told: dict[int, str] = {}
     for identity in sorted(names):
         name, extra = names[identity], 2

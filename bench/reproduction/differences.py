@@ -43,8 +43,10 @@ def _settings(name: str, run: Spec) -> dict[str, Any]:
     if needs:
         settings |= {"seed": run.seed, **{f"epsilon, {norm}": value for norm, value in run.epsilon.items()}}
     for engine in dict.fromkeys(need.engine for need in needs):
-        resolved = registry.settings_of(registry.entry("attacks", engine).load(), engine, full.engines.get(engine, {}))
-        settings |= _flat(engine, dataclasses.asdict(resolved))
+        plugin, given = registry.entry("attacks", engine).load(), full.engines.get(engine, {})
+        settings |= _flat(engine, dataclasses.asdict(registry.settings_of(plugin, engine, given)))
+        for kind in dict.fromkeys(need.source.partition(":")[0] for need in needs if need.engine == engine):
+            settings |= _flat(f"{engine} on {kind}", full.budgets.get(kind, {}).get(engine, {}))
     return settings
 
 

@@ -170,7 +170,7 @@ def counts(cell: Cell) -> bool:
 
 
 def attack_names(cells: Iterable[Cell]) -> dict[int, str]:
-    """What the attacks of some cells are called, by their ids: an engine's name, whatever its settings on each source.
+    """What the attacks of a board's cells are called, by their ids: the engine, whatever its settings on each source.
 
     Settings for a source that has others of the same engine already are told apart by a number.
     """
@@ -196,10 +196,10 @@ def _board(connection: Connection, row: Any) -> Board:
     attacks = tuple(cell for cell in cells if cell.attack != CLEAN)
     counted = [cell for cell in attacks if counts(cell)]
     clean_done = clean is not None and counts(clean)
-    best_known, best_adversary = None, {}
+    best_known: int | None = None
+    best_adversary: dict[str, int] = {}
     if clean is not None and clean_done and counted:
-        best_known, by_attack = _best(connection, row.id, [clean, *counted], cells)
-        best_adversary = by_attack
+        best_known, best_adversary = _best(connection, row.id, [clean, *counted], cells)
     latest = connection.execute(
         sa.select(schema.run.c.preset)
         .join(schema.cell, schema.cell.c.run_id == schema.run.c.id)
@@ -269,31 +269,35 @@ def _cells(connection: Connection, board_id: int) -> list[Cell]:
 def _best(
     connection: Connection, board_id: int, counted: Sequence[Cell], cells: Sequence[Cell]
 ) -> tuple[int, dict[str, int]]:
-    """Best Known, and Best Adversary by the attack's name: one pass over the board in the order of the primary key.
+    """Best Known, and Best Adversary by engine: one pass over the board in the order of the primary key.
 
-    Which attacks an example withstands, over all their sources, becomes the bits of one number; examples are then
-    counted by that number, so that only a few rows leave the database.
+    Which engines an example withstands, over all their sources and settings, becomes the bits of one number; examples
+    are then counted by that number, so that only a few rows leave the database.
     """
-    result, attacks = schema.result.c, sorted({cell.attack_id for cell in counted})
-    if len(attacks) > 60:
-        raise BenchError(f"board {board_id} has {len(attacks)} attacks; more than 60 on one board are not supported")
-    bit = sa.case(
-        {identity: sa.literal(1 << place, sa.BigInteger) for place, identity in enumerate(attacks)},
-        value=result.attack_id,
+    result, engines = schema.result.c, sorted({cell.attack for cell in counted})
+    if len(engines) > 60:
+        raise BenchError(f"board {board_id} has {len(engines)} engines; more than 60 on one board are not supported")
+    places = {cell.attack_id: sa.literal(1 << engines.index(cell.attack), sa.BigInteger) for cell in counted}
+    rows = (
+        sa.select(result.example_idx, result.correct, sa.case(places, value=result.attack_id).label("bit"))
+        .where(*_where(board_id, counted, cells))
+        .subquery()
+        .c
     )
     withstood = (
-        sa.select(result.example_idx, (bit * sa.func.min(result.correct)).label("bit"))
-        .where(*_where(board_id, counted, cells))
-        .group_by(result.example_idx, result.attack_id)
+        sa.select(rows.example_idx, (rows.bit * sa.func.min(rows.correct)).label("bit"))
+        .group_by(rows.example_idx, rows.bit)
         .subquery()
     )
     by_example = sa.select(sa.func.sum(withstood.c.bit).label("bits")).group_by(withstood.c.example_idx).subquery()
     counts = connection.execute(sa.select(by_example.c.bits, sa.func.count()).group_by(by_example.c.bits)).all()
-    names = attack_names(cell for cell in counted if cell.attack != CLEAN)
-    own = {name: sum(1 << place for place, i in enumerate(attacks) if names.get(i) == name) for name in names.values()}
-    by_attack = {name: sum(count for bits, count in counts if int(bits) & mask == mask) for name, mask in own.items()}
-    everything = (1 << len(attacks)) - 1
-    return sum(count for bits, count in counts if int(bits) == everything), by_attack
+    by_engine = {
+        engine: sum(count for bits, count in counts if int(bits) >> place & 1)
+        for place, engine in enumerate(engines)
+        if engine != CLEAN
+    }
+    everything = (1 << len(engines)) - 1
+    return sum(count for bits, count in counts if int(bits) == everything), by_engine
 
 
 def best_by_source(engine: Engine, board: Board) -> dict[str, int]:

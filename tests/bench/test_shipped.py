@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from bench import artifacts, shipped
+from bench import artifacts, keys, plan, shipped, spec
+from bench.api import BenchError
 from bench.fingerprint import of_file
 from tests.conftest import bench
 
@@ -30,6 +31,20 @@ def test_an_entry_is_what_its_artifact_says(entry):
     assert start == entry.spec.get("start")
 
 
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_the_default_preset_means_what_ships(entry, monkeypatch, tmp_path):
+    monkeypatch.setenv("BENCH_HOME", str(tmp_path))
+    assert shipped.Shelf(spec.resolve("laptop"), keys.published(), print).fingerprint(entry.name) == entry.fingerprint
+
+
+@pytest.mark.parametrize("defence", [entry.name for entry in ENTRIES if "@" not in entry.name])
+def test_every_source_behind_all_ships(defence):
+    ships = {entry.name for entry in ENTRIES} | {f"{defence}@ensemble"}
+    for pair in plan.requested(spec.resolve("laptop"), defence, ["all"], (), False, False):
+        plain = {"self": defence, "nominal": "none", "at-linf": "none@at-linf", "at-l2": "none@at-l2"}
+        assert plain.get(pair.source, f"{defence}@{pair.source}") in ships
+
+
 class Measured(shipped.Shelf):
     """Says of every model that it gets this share of the images right."""
 
@@ -48,6 +63,15 @@ def test_an_accuracy_that_is_another_is_named(off, found):
     if problem:
         assert entry.name in problem
         assert "the manifest says" in problem
+
+
+def test_a_model_that_cannot_be_built_is_named():
+    class Refusing(Measured):
+        def accuracy(self, name: str) -> float:
+            raise BenchError("there is no such classifier")
+
+    problem = shipped.problem(ENTRIES[0], Refusing(0.0), print)
+    assert problem == f"{ENTRIES[0].name}: there is no such classifier"
 
 
 def test_other_weights_and_missing_ones_are_named():

@@ -72,6 +72,22 @@ def test_an_attack_has_one_name_over_sources_with_budgets_of_their_own() -> None
     assert queries.attack_names(cells) == {1: "pgd", 2: "pgd", 3: "mt", 4: "pgd (2)", 5: "pgd (3)", 6: "pgd (2)"}
 
 
+def test_best_adversary_is_over_all_settings_of_an_engine(engine: sa.Engine) -> None:
+    board = a_board(engine, 4)
+    fill(engine, board, {(schema.CLEAN, schema.CLEAN): np.ones(4, bool), ("pgd", "s"): np.array([1, 1, 0, 1], bool)})
+    row = {"name": "pgd", "version": "1", "params_json": '{"steps": 2}', "fingerprint": "pgd of two steps"}
+    other = writer.ensure(engine, schema.attack, row)
+    key = (board, other, queries.boards(engine)[0].cells[0].source_id)
+    run = queries.boards(engine)[0].cells[0]
+    assert run.attack == "pgd"
+    with engine.connect() as connection:
+        run_id = connection.execute(sa.select(schema.cell.c.run_id)).scalar()
+    writer.ensure_cell(engine, key, {"run_id": run_id, "strategy": "transfer", "inside_threat_model": True})
+    writer.record_shard(engine, key, shard(0, [False, True, True, True]), 4)
+    (found,) = queries.boards(engine)
+    assert (found.best_known, found.best_adversary) == (2, {"pgd": 2})
+
+
 def test_a_cell_that_is_not_complete_does_not_count(engine: sa.Engine) -> None:
     board = a_board(engine, 4)
     fill(engine, board, {(schema.CLEAN, schema.CLEAN): np.ones(4, bool), ("pgd", "s"): np.array([1, 1, 0, 1], bool)})
