@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: run test lint zoo clean
 
 run: $(VENV)/.installed
-	$(BIN)/bench run --defence block-shuffle --attack all
+	$(BIN)/bench run --defence linac --attack all
 
 test: $(VENV)/.installed-test lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile
