@@ -5,7 +5,7 @@ python -m benchmarks.readout 'linac[width=64,layers=3]' 'linac[width=64,learning
 
 A classifier has to read representations in a way common to all images. Fits whose weights go different ways for
 different images are of little use to it, however well each gives its own image back. The settings of the preset
-`laptop` were chosen by this number, which takes seconds, for it goes along with the accuracy, which takes an hour.
+`laptop` were chosen by this number, which takes seconds where an accuracy takes an hour.
 """
 
 from __future__ import annotations

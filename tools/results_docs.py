@@ -13,6 +13,7 @@ import dataclasses
 import itertools
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from sqlalchemy.engine import Engine as Database
 
@@ -70,6 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--db", required=True, action="append")
     parser.add_argument("--command", required=True, action="append", help="what made the databases, for the reader")
+    parser.add_argument("--notes", type=Path, help="a text to put below the claims: why they hold here, or do not")
     given = parser.parse_args()
     databases = [open_database(path, create=False) for path in given.db]
     shown = [Shown(db, board, outcomes.outcomes(db, board)) for db in databases for board in queries.boards(db)]
@@ -78,10 +80,11 @@ def main() -> None:
         if board.partial or board.clean is None:
             sys.exit(f"board {board.id} ({board.defence}, {board.norm}) is not complete: run its command again")
     shown.sort(key=lambda one: ORDER.index(one.board.defence))
-    print("\n".join(page(shown, databases, given.command)))
+    notes = given.notes.read_text() if given.notes else ""
+    print("\n".join(page(shown, databases, given.command, notes)))
 
 
-def page(shown: list[Shown], databases: list[Database], commands: list[str]) -> Iterator[str]:
+def page(shown: list[Shown], databases: list[Database], commands: list[str], notes: str) -> Iterator[str]:
     yield "# Results at laptop size\n"
     yield "Every number here was printed by\n"
     yield "```"
@@ -97,6 +100,8 @@ def page(shown: list[Shown], databases: list[Database], commands: list[str]) -> 
     yield "| --- | --- | --- | --- |"
     for claim in claims(shown, databases):
         yield f"| {claim.text} | {claim.paper} | {claim.ours} | {'yes' if claim.holds else '**no**'} |"
+    if notes:
+        yield f"\n{notes.strip()}"
     for norm in ("linf", "l2"):
         own = [one for one in shown if one.board.norm == norm]
         if own:
