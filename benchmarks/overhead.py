@@ -1,6 +1,6 @@
 """What the harness adds to attack and classification, and what a second worker brings, on this machine.
 
-python -m benchmarks.overhead [--examples 100] [--shard-size 50] [--attack "pgd[steps=50,restarts=2]"] [--defence block-shuffle] [--source nominal]
+python -m benchmarks.overhead [--examples 100] [--shard-size 50] [--defence block-shuffle] [--source nominal]
 
 The bare loop attacks shard after shard and has the referee judge them, in one process. The harness does the same with
 a worker process, claims, checks, images on disk and a transaction a shard. Both are warm: every computation was
