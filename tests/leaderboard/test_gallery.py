@@ -281,15 +281,6 @@ def test_the_defended_model_under_a_secret_key_is_not_mapped(shipped: spec.Spec)
     assert re.search(r"C \([^)]+\) is left out: its key is a secret", figure.caption)
 
 
-@pytest.mark.slow
-def test_all_five_models_where_they_may_be_trained(small: spec.Spec) -> None:
-    chosen = dataclasses.replace(small, gallery={"map_points": 3})
-    figure = make("figure4", chosen, may_train=True)
-    assert list(figure.data["model"].unique()) == ["nominal", "surrogate:1", "linac", "bypass", "at-l2"]
-    assert "left out" not in figure.caption
-    assert "makes at-l2 err" in figure.caption
-
-
 def test_what_makes_no_sense_is_refused(shipped: spec.Spec) -> None:
     with pytest.raises(UsageError, match="did you mean 'figure4'"):
         make("figure44", shipped)
