@@ -76,13 +76,11 @@ def test_best_adversary_is_over_all_settings_of_an_engine(engine: sa.Engine) -> 
     board = a_board(engine, 4)
     fill(engine, board, {(schema.CLEAN, schema.CLEAN): np.ones(4, bool), ("pgd", "s"): np.array([1, 1, 0, 1], bool)})
     row = {"name": "pgd", "version": "1", "params_json": '{"steps": 2}', "fingerprint": "pgd of two steps"}
-    other = writer.ensure(engine, schema.attack, row)
-    key = (board, other, queries.boards(engine)[0].cells[0].source_id)
-    run = queries.boards(engine)[0].cells[0]
-    assert run.attack == "pgd"
+    (cell,) = queries.boards(engine)[0].cells
     with engine.connect() as connection:
-        run_id = connection.execute(sa.select(schema.cell.c.run_id)).scalar()
-    writer.ensure_cell(engine, key, {"run_id": run_id, "strategy": "transfer", "inside_threat_model": True})
+        run = connection.execute(sa.select(schema.cell.c.run_id)).scalar()
+    key = (board, writer.ensure(engine, schema.attack, row), cell.source_id)
+    writer.ensure_cell(engine, key, {"run_id": run, "strategy": "transfer", "inside_threat_model": True})
     writer.record_shard(engine, key, shard(0, [False, True, True, True]), 4)
     (found,) = queries.boards(engine)
     assert (found.best_known, found.best_adversary) == (2, {"pgd": 2})
