@@ -1,1 +1,1 @@
-"""Attack engines: each makes adversarial images against a source, out of shared losses, norms, steps and starts."""
+"""Attacks: engines make adversarial images against a source, strategies say which sources there are."""

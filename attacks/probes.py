@@ -14,11 +14,11 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from attacks import draws, norms, suspicion
-from attacks.compiling import compiled
-from attacks.engine import BLOCK, forward
-from attacks.ledger import clean_margin
-from attacks.pgd import Pgd, PgdSettings
+from attacks.engines.pgd import Pgd, PgdSettings
+from attacks.parts import draws, norms, suspicion
+from attacks.parts.compiling import compiled
+from attacks.parts.engine import BLOCK, forward
+from attacks.parts.ledger import clean_margin
 from bench.api import Attacked, Batch, Source
 
 TRIES = 20

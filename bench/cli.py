@@ -11,20 +11,7 @@ import click
 
 import bench
 from bench.api import BenchError, UsageError
-from bench.commands import (
-    checking,
-    data,
-    database,
-    exchange,
-    key,
-    keysearch,
-    looking,
-    planning,
-    reproduce,
-    running,
-    site,
-    training,
-)
+from bench.commands import data, db, exchange, key, keysearch, looking, plan, reproduce, run, site, training, verify
 from bench.commands.options import examples
 
 EPILOG_STYLE = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
@@ -79,8 +66,8 @@ def main(debug: bool) -> None:
 
 
 COMMANDS = (
-    running.run,
-    planning.plan,
+    run.run,
+    plan.plan,
     keysearch.keysearch,
     reproduce.reproduce,
     training.train,
@@ -90,11 +77,11 @@ COMMANDS = (
     looking.results,
     site.leaderboard,
     site.serve,
-    checking.verify,
+    verify.verify,
     exchange.export,
     exchange.import_,
     data.data,
-    database.db,
+    db.db,
     key.key,
 )
 for command in COMMANDS:

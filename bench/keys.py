@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from bench.api import UsageError
-from bench.home import written_whole
+from bench.support.files import atomic_write
 
 # The key that the paper itself publishes (its appendix A.1): no secret, and called so wherever it is used.
 PUBLISHED_KEY = -2314326399425823309
@@ -61,7 +61,7 @@ def create(path: Path) -> PrivateKey:
     if path.exists():
         raise UsageError(f"{path} exists already: a key file is never overwritten")
     key = PrivateKey(secrets.token_hex(4), secrets.randbits(64) - 2**63)
-    with written_whole(path, private=True) as stream:
+    with atomic_write(path, private=True) as stream:
         stream.write(f"{key.id}:{key.reveal()}\n".encode())
     return key
 

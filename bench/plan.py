@@ -11,8 +11,8 @@ import numpy as np
 
 from bench import registry
 from bench.api import Defence, Engine, Strategy, UsageError
-from bench.fingerprint import fingerprint
 from bench.spec import Spec
+from bench.support.fingerprint import fingerprint
 
 ALL, EVERYTHING = "all", "everything"
 

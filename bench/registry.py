@@ -16,8 +16,8 @@ import re
 import typing
 from typing import Any
 
-from bench import devices
 from bench.api import BenchError, Defence, Engine, Plugin, Strategy, UsageError
+from bench.support import devices
 
 GROUPS: dict[str, tuple[type[Plugin], ...]] = {"defences": (Defence,), "attacks": (Engine, Strategy)}
 _SINGULAR = {"defences": "defence", "attacks": "attack"}

@@ -41,7 +41,7 @@ class Spec:
     reproduce: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """How much of the paper's tables and figures `bench reproduce` runs: the fields of `reproduction.sizes`."""
     gallery: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """How fine the figures of `leaderboard.gallery` are."""
+    """How fine the figures of `bench.reproduction.gallery` are."""
 
     def strategies(self, defence: str) -> dict[str, dict[str, Any]]:
         """Every strategy's settings against this defence."""

@@ -43,7 +43,8 @@ Attack = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 def ours(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Attack]:
     """The attack, and a short form of it that compiles all it needs."""
-    from attacks import autoattack, multi_targeted, pgd, sources
+    from attacks.engines import autoattack, multi_targeted, pgd
+    from attacks.parts import sources
     from bench.api import Batch
 
     exact = what != "step"  # a step of a descent that nothing leaves
@@ -81,7 +82,7 @@ def floor(model: Any, norm: str, epsilon: float) -> tuple[Attack, Attack]:
     """As many bare forward and backward passes as an attack of SPEED_STEPS steps needs."""
     import tensorflow as tf
 
-    from attacks import losses, sources
+    from attacks.parts import losses, sources
 
     source = sources.ModelSource("model", lambda images: model(images, training=False))
 
@@ -169,15 +170,15 @@ def contend(name: str, ball: str, given: argparse.Namespace) -> dict[str, Any]:
     epsilon = float(Fraction(size))
     who, _, what = name.partition(":")
     if who in ("ours", "floor"):
-        from bench import devices
+        from bench.support import devices
 
         devices.configure()
     import keras
 
-    from bench import data
+    from bench.data import datasets
 
     model = keras.models.load_model(given.model, compile=False)
-    split = data.load(given.data).examples(given.first + given.images)
+    split = datasets.load(given.data).examples(given.first + given.images)
     images, labels = split.unit()[given.first :], split.labels[given.first :]
     builders: dict[str, Any] = {"ours": ours, "foolbox": foolbox, "art": art, "pyautoattack": pyautoattack}
     attack, warm = floor(model, norm, epsilon) if who == "floor" else builders[who](what, model, norm, epsilon)
@@ -245,16 +246,16 @@ def table(what: str, given: argparse.Namespace, ball: str) -> None:
 
 def ratio(given: argparse.Namespace, ball: str, rounds: int = 8) -> None:
     """A step of our PGD against the bare passes, turn by turn in this process, so that a disturbance hits both."""
-    from bench import devices
+    from bench.support import devices
 
     devices.configure()
     import keras
 
-    from bench import data
+    from bench.data import datasets
 
     norm, _, size = ball.partition(":")
     model = keras.models.load_model(given.model, compile=False)
-    split = data.load(given.data).examples(given.images)
+    split = datasets.load(given.data).examples(given.images)
     contestants = [floor(model, norm, float(Fraction(size)))[0], ours("step", model, norm, float(Fraction(size)))[0]]
     times = []
     for _ in range(rounds + 1):  # the first compiles

@@ -8,10 +8,11 @@ convolutions; a GPU is assumed to reach the share of its peak that is given besi
 
 from __future__ import annotations
 
-from bench import estimate, plan, registry, spec
-from bench.calibration import kind_of, recipe_of
-from bench.estimate import Count
-from bench.networks import products
+from bench import plan, registry, spec
+from bench.evaluation import estimate
+from bench.evaluation.calibration import kind_of, recipe_of
+from bench.evaluation.estimate import Count
+from bench.models.networks import products
 
 # Peak of dense float32 products (TF32 where the GPU has it), in 10^12 operations a second, and the share assumed.
 GPUS = {"V100": (15.7, 0.60), "A100": (156.0, 0.35), "H100": (495.0, 0.30)}
@@ -59,7 +60,9 @@ def main() -> None:
         line = (pair.engine, kind)
         spent[line] = spent.get(line, 0.0) + examples * (once.gradients * gradient + once.queries * query + judged)
         counts[line] = counts.get(line, Count()) + once.times(examples) + Count(transforms=examples)
-    print(f"{'engine':<8}{'source':<16}{'gradients':>16}{'queries':>18}{'fits':>18}" + "".join(f"{g:>12} h" for g in GPUS))
+    print(
+        f"{'engine':<8}{'source':<16}{'gradients':>16}{'queries':>18}{'fits':>18}" + "".join(f"{g:>12} h" for g in GPUS)
+    )
     for (engine, kind), total in sorted(spent.items(), key=lambda item: -item[1]):
         count = counts[engine, kind]
         print(f"{engine:<8}{kind:<16}{count.gradients:>16,}{count.queries:>18,}{count.transforms:>18,}"

@@ -23,13 +23,13 @@ IMAGES, STEPS, ROUNDS, REPEATS = 100, 2, 2, 2
 
 def measure() -> None:
     """Prints the times of this process's kernels."""
-    from bench import devices
+    from bench.support import devices
 
     devices.configure()
     import tensorflow as tf
 
-    from attacks import losses, sources
-    from bench.networks import wide_resnet
+    from attacks.parts import losses, sources
+    from bench.models.networks import wide_resnet
 
     model = wide_resnet((32, 32, 3), 10, 10, 2)
     source = sources.ModelSource("model", lambda images: model(images, training=False))

@@ -18,10 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 import keras
 import numpy as np
 
-from attacks.key_guesses import RandomKeys
-from attacks.key_search import Score, Scorer
-from attacks.racing import Race
-from bench import data, devices
+from bench.data import datasets
+from bench.keysearch.guesses import RandomKeys
+from bench.keysearch.race import Race
+from bench.keysearch.scorer import Score, Scorer
+from bench.support import devices
 from defences.linac import Linac, LinacConfig
 
 RIGHT = 5550123
@@ -32,7 +33,7 @@ def target() -> tuple[Linac, keras.Model, np.ndarray, np.ndarray]:
     """The defence, its classifier, and the images (N×16×16×3) and labels (N) that it knows."""
     import tensorflow as tf
 
-    split = data.load("cifar10").test.first(IMAGES)
+    split = datasets.load("cifar10").test.first(IMAGES)
     images, labels = split.unit()[:, ::2, ::2], split.labels
     defence = Linac(LinacConfig(width=16, epochs=2))
     features = defence.transform(tf.constant(images), RIGHT, {}).numpy().reshape(IMAGES, -1).astype(np.float64)

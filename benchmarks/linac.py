@@ -20,7 +20,7 @@ from functools import partial
 
 import numpy as np
 
-from bench import devices
+from bench.support import devices
 
 KEY = -2314326399425823309
 

@@ -21,13 +21,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench import contest, devices, keys, plan, registry, spec
+from bench import keys, plan, registry, spec
+from bench.evaluation import contest
+from bench.evaluation.run import Options, Run
 from bench.executors import choosing
 from bench.executors.pool import Limits
 from bench.executors.worker import Attacker
-from bench.progress import Reporter
-from bench.run import Options, Run
 from bench.store.database import open_database
+from bench.support import devices
+from bench.support.progress import Reporter
 
 
 @dataclasses.dataclass(frozen=True)

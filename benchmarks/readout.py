@@ -16,7 +16,9 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from bench import data, devices, keys, registry
+from bench import keys, registry
+from bench.data import datasets
+from bench.support import devices
 from defences.linac import standardise
 
 TRAINED, TESTED, AT_ONCE = 256, 128, 64
@@ -47,13 +49,15 @@ def explained(representations: np.ndarray, images: np.ndarray) -> float:
 
 def main(requests: list[str]) -> None:
     devices.configure()
-    images = data.load("cifar10").test.first(TRAINED + TESTED).unit()
+    images = datasets.load("cifar10").test.first(TRAINED + TESTED).unit()
     key = keys.PUBLISHED_KEY
     for request in requests:
         name, settings = registry.parse(request)
         defence = registry.create("defences", name, settings)
         started = time.process_time()
-        parts = [defence.transform(tf.constant(images[i : i + AT_ONCE]), key, {}) for i in range(0, len(images), AT_ONCE)]
+        parts = [
+            defence.transform(tf.constant(images[i : i + AT_ONCE]), key, {}) for i in range(0, len(images), AT_ONCE)
+        ]
         seconds = time.process_time() - started
         share = explained(np.concatenate([part.numpy() for part in parts]), standardise(images))
         print(f"{request}: {share:.3f} of the variance, {len(images) / seconds:.0f} images a second of CPU", flush=True)

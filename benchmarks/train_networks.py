@@ -93,10 +93,10 @@ def train(kind: str, path: Path) -> None:
     import keras
     import tensorflow as tf
 
-    from bench import data
+    from bench.data import datasets
 
     keras.utils.set_random_seed(0)
-    dataset = data.load("cifar10")
+    dataset = datasets.load("cifar10")
     training = dataset.training()
     steps = len(training.labels) // BATCH * EPOCHS[kind]
     rate = keras.optimizers.schedules.CosineDecay(

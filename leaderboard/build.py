@@ -10,6 +10,7 @@ import jinja2
 import numpy as np
 from sqlalchemy.engine import Engine
 
+from bench.reproduction import pages
 from bench.store import frames, key_searches, outcomes, queries
 from bench.store.key_searches import KeySearch
 from bench.store.outcomes import Outcomes, RunRecord
@@ -18,7 +19,6 @@ from leaderboard import compare, defence, explorer, home, paper, rendering
 from leaderboard.compare import Contestant
 from leaderboard.explorer import Pictures
 from leaderboard.output import Folder
-from leaderboard.reproduced import pages
 
 HERE = Path(__file__).parent
 MOST_PICTURES = 1000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from bench.home import written_whole
+from bench.support.files import atomic_write
 
 MANIFEST = "site.json"
 
@@ -26,7 +26,7 @@ class Folder:
     def data(self, name: str, content: bytes) -> Path:
         """Any file. A site can always be built again, so nobody waits for the disk."""
         self._written[name] = None
-        with written_whole(self.path / name, durable=False) as stream:
+        with atomic_write(self.path / name, durable=False) as stream:
             stream.write(content)
         return self.path / name
 
@@ -44,7 +44,7 @@ class Folder:
             path = (self.path / name).resolve()
             if path.is_relative_to(self.path.resolve()):
                 path.unlink(missing_ok=True)
-        with written_whole(self.path / MANIFEST) as stream:
+        with atomic_write(self.path / MANIFEST) as stream:
             stream.write(json.dumps(sorted(self._written), indent=0).encode())
 
     def _listed(self) -> set[str]:

@@ -113,10 +113,7 @@ def strategies(board: Board, outcomes: Outcomes) -> Table | None:
     rows = [
         (
             name,
-            [
-                union(board, outcomes, [i for i in own if cells[i].attack == name])
-                for own in groups.values()
-            ],
+            [union(board, outcomes, [i for i in own if cells[i].attack == name]) for own in groups.values()],
         )
         for name in ranked((cells[i].attack for i in chosen), _ENGINES)
     ]

@@ -6,8 +6,8 @@ import hashlib
 import re
 from typing import Any
 
-from bench.stats import wilson
 from bench.store.frames import percent
+from bench.support.stats import wilson
 
 NORM_NAMES = {"linf": "L∞", "l2": "L2"}
 

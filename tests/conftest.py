@@ -15,7 +15,7 @@ from tests.stores import engine as engine
 from tests.stores import new_url as new_url
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # as `bench.devices` has it for runs
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # as `bench.support.devices` has it for runs
 
 
 @pytest.fixture(autouse=True)

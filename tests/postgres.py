@@ -56,7 +56,9 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        settings = f"-c listen_addresses='' -c unix_socket_directories={self._folder} -c fsync=off -c max_connections=30"
+        settings = (
+            f"-c listen_addresses='' -c unix_socket_directories={self._folder} -c fsync=off -c max_connections=30"
+        )
         self._call("pg_ctl", "-D", self._data, "-w", "-l", self._folder / "log", "-o", settings, "start")
 
     def stop(self, mode: str = "immediate") -> None:

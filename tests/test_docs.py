@@ -13,7 +13,9 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_every_command_is_documented_as_its_help_says() -> None:
-    made = subprocess.run([sys.executable, "tools/cli_docs.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    made = subprocess.run(
+        [sys.executable, "tools/cli_docs.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     assert (ROOT / "docs" / "cli.md").read_text() == made, "run: python tools/cli_docs.py > docs/cli.md"
 
 
@@ -32,7 +34,9 @@ def test_links_in_the_docs_lead_somewhere() -> None:
 
 
 def test_tests_that_the_docs_name_are_there() -> None:
-    there = {name for file in ROOT.glob("tests/*/test_*.py") for name in re.findall(r"def (test_\w+)\(", file.read_text())}
+    there = {
+        name for file in ROOT.glob("tests/*/test_*.py") for name in re.findall(r"def (test_\w+)\(", file.read_text())
+    }
     named = {name for page in ROOT.glob("docs/*.md") for name in re.findall(r"`(test_\w+)`", page.read_text())}
     assert len(named) > 10
     assert named <= there

@@ -71,7 +71,7 @@ steps = 2
 
 def make(folder: Path) -> list[str]:
     """Writes the images and the preset to a folder; returns the options of `bench run` that use them."""
-    sample = np.load(Path(__file__).parents[1] / "bench" / "embedded" / "cifar10_test_500.npz")
+    sample = np.load(Path(__file__).parents[1] / "bench" / "data" / "embedded" / "cifar10_test_500.npz")
     images, labels = sample["x_test"], sample["y_test"]
     np.savez(
         folder / "mine.npz", x_train=images[:128], y_train=labels[:128], x_test=images[128:140], y_test=labels[128:140]

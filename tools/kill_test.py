@@ -28,7 +28,9 @@ QUERY = """SELECT board.norm, attack.name, source.name, result.example_idx, corr
     source_success, source_margin, restart, target, part, result.gradients, result.queries FROM result
     JOIN board ON board.id = result.board_id JOIN attack ON attack.id = result.attack_id
     JOIN source ON source.id = result.source_id ORDER BY 1, 2, 3, 4"""
-SHARDS = "SELECT SUM(stop - start), SUM(CASE WHEN attempt > 1 THEN 1 ELSE 0 END), COUNT(*) FROM shard WHERE status = 'done'"
+SHARDS = (
+    "SELECT SUM(stop - start), SUM(CASE WHEN attempt > 1 THEN 1 ELSE 0 END), COUNT(*) FROM shard WHERE status = 'done'"
+)
 BENCH = (sys.executable, "-m", "bench.cli")
 COMMAND = (*BENCH, "run", "--defence", "block-shuffle", "--attack", "pgd@nominal", "--preset", "smoke")
 

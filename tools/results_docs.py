@@ -18,11 +18,11 @@ from pathlib import Path
 from sqlalchemy.engine import Engine as Database
 
 from bench import keys
-from bench.stats import wilson
 from bench.store import key_searches, outcomes, queries
 from bench.store.database import open_database
 from bench.store.outcomes import Outcomes
 from bench.store.queries import Board, Cell
+from bench.support.stats import wilson
 from leaderboard import paper, tables, words
 from leaderboard.tables import Entry, Table
 
@@ -76,9 +76,7 @@ def main() -> None:
     databases = [open_database(path, create=False) for path in given.db]
     shown = [Shown(db, board, outcomes.outcomes(db, board)) for db in databases for board in queries.boards(db)]
     shown = [
-        one
-        for one in shown
-        if one.board.defence in ORDER and one.board.epsilon == paper.EPSILONS.get(one.board.norm)
+        one for one in shown if one.board.defence in ORDER and one.board.epsilon == paper.EPSILONS.get(one.board.norm)
     ]
     for board in (one.board for one in shown):
         if board.partial or board.clean is None:
@@ -168,7 +166,10 @@ def claims(shown: list[Shown], databases: list[Database]) -> Iterator[Claim]:
                 board = boards[name].board
                 known = Entry(board.best_known, board.n_examples)
                 yield Claim(
-                    f"`{name}` falls to about 0, {where}", f"{row.best_known:.2f}" if row else "–", _of(known), _zero(known)
+                    f"`{name}` falls to about 0, {where}",
+                    f"{row.best_known:.2f}" if row else "–",
+                    _of(known),
+                    _zero(known),
                 )
         if "block-shuffle" in boards:
             yield from _shuffle(boards["block-shuffle"], norm)
@@ -196,7 +197,9 @@ def _shuffle(one: Shown, norm: str) -> Iterator[Claim]:
 
 def _linac(one: Shown, norm: str) -> Iterator[Claim]:
     where, found, board = words.norm(norm), one.strategies(), one.board
-    theirs = {f.source: f.accuracy for f in paper.figures() if (f.where, f.norm, f.attack) == ("table2", norm, "best_known")}
+    theirs = {
+        f.source: f.accuracy for f in paper.figures() if (f.where, f.norm, f.attack) == ("table2", norm, "best_known")
+    }
     order = {PBA: "pba", "Transfer and BPDA": "all-transfer", words.strategy("bpda"): "bpda"}
     counts = [found[name].count for name in order if name in found]
     if len(counts) == len(order) and None not in counts:
@@ -242,7 +245,9 @@ def _keys(databases: list[Database]) -> Iterator[Claim]:
     right = {row.defence: row.clean for row in paper.table3("linf")}
     theirs = f"at most {paper.BEST_KEYS[0][1]:.1f}; right {right['linac']:.1f}"
     for search in (search for db in databases for search in key_searches.found(db)):
-        wrong = [guess for guess in search.guesses if guess.guess != keys.PUBLISHED_KEY and guess.images == search.n_images]
+        wrong = [
+            guess for guess in search.guesses if guess.guess != keys.PUBLISHED_KEY and guess.images == search.n_images
+        ]
         if search.key_id == keys.PUBLISHED_ID and wrong:
             best = max(guess.accuracy for guess in wrong)
             mean = sum(guess.accuracy for guess in wrong) / len(wrong)

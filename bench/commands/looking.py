@@ -17,7 +17,7 @@ def list_(what: str) -> None:
     if what == "presets":
         rows = [(name, spec.read_preset(name).get("description", "")) for name in spec.preset_names()]
     elif what == "models":
-        from bench import artifacts
+        from bench.models import artifacts
 
         rows = [
             (
@@ -82,7 +82,7 @@ def results(db: str, form: str, what: str) -> None:
     if form == "table":
         from rich.console import Console
 
-        from bench.report import print_boards
+        from bench.evaluation.report import print_boards
 
         print_boards(boards, Console())
         return

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench import devices
 from bench.api import BenchError, UsageError
 from bench.commands.options import (
     count_option,
@@ -24,6 +23,7 @@ from bench.commands.options import (
     preset_option,
     site_option,
 )
+from bench.support import devices
 
 if TYPE_CHECKING:
     from bench.commands.options import StartExecutor
@@ -68,17 +68,19 @@ def reproduce(
     folder 'paper' of the leaderboard: a page, CSV, LaTeX of a table, SVG of a figure. Interrupted, the same command goes on.
     """
     wanted = chosen(names)
-    from bench import data, images, keys, spec
+    from bench import keys, spec
     from bench.commands.site import built, site_folder
-    from bench.progress import Reporter
+    from bench.data import datasets
+    from bench.evaluation import images
+    from bench.evaluation.run import Options, Run
+    from bench.reproduction.contents import STORED
     from bench.reproduction.sizes import sizes
-    from bench.run import Options, Run
     from bench.store.database import explained, open_database, shown
-    from leaderboard.reproduced.contents import STORED
+    from bench.support.progress import Reporter
 
     key, reporter = keys.load(key_file), Reporter(quiet=quiet)
     resolved = spec.resolve(preset, dataset=dataset, examples=count, norms=norms)
-    data.load(resolved.dataset).examples(resolved.examples)  # before anything is written
+    datasets.load(resolved.dataset).examples(resolved.examples)  # before anything is written
     started = executor(reporter.say)
     sizes(resolved)
     database = open_database(db, create=True)
@@ -118,7 +120,7 @@ def reproduce(
 def chosen(names: Sequence[str]) -> list[str]:
     """The tables and figures that were asked for, each once, in the paper's order."""
     from bench.registry import did_you_mean
-    from leaderboard.reproduced.contents import NAMES
+    from bench.reproduction.contents import NAMES
 
     for name in names:
         if name not in (*NAMES, ALL):

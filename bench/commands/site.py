@@ -70,15 +70,15 @@ def serve(db: str, out: Path | None, port: int) -> None:
 
 def site_folder(db: str) -> Path:
     """Where the site of a database is, unless --out says otherwise."""
-    from bench import images
+    from bench.evaluation import images
 
     return images.folder_of(db).parent / "leaderboard"
 
 
 def built(engine: Any, db: str, out: Path | None, pictures: int = 1000) -> Path:
     """Builds the site of a database with the pictures that are kept beside it; returns its first page."""
-    from bench import images
-    from bench.pictures import KeptPictures
+    from bench.evaluation import images
+    from bench.evaluation.pictures import KeptPictures
     from leaderboard.build import build
 
     return build(engine, out or site_folder(db), KeptPictures(images.folder_of(db)), pictures)

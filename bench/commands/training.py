@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench import devices
 from bench.commands.options import chosen_defences, defences_option, examples, key_option, preset_option
+from bench.support import devices
 
 if TYPE_CHECKING:
-    from bench.artifacts import Artifact
-    from bench.contest import Contest
-    from bench.progress import Reporter
-    from bench.training import Progress
+    from bench.evaluation.contest import Contest
+    from bench.models.artifacts import Artifact
+    from bench.models.training import Progress
+    from bench.support.progress import Reporter
 
 
 @click.command(
@@ -40,22 +40,25 @@ def train(
     defences: tuple[str, ...], preset: str, dataset: str | None, sources: tuple[str, ...], key_file: Path | None
 ) -> None:
     """Train the classifiers of defences, and keep them. Interrupted, the same command goes on from the last epoch."""
-    from bench import artifacts, contest, data, keys, models, registry, spec
-    from bench.progress import Reporter, duration
+    from bench import keys, registry, spec
+    from bench.data import datasets
+    from bench.evaluation import contest
+    from bench.models import artifacts, catalogue
+    from bench.support.progress import Reporter, duration
 
     key, reporter = keys.load(key_file), Reporter()
     resolved = spec.resolve(preset, dataset=dataset)
     devices.configure(training=True)
-    images = data.load(resolved.dataset)
+    images = datasets.load(resolved.dataset)
     for request in chosen_defences(defences):
         name, settings = registry.parse(request)
         defence = registry.create("defences", name, {**resolved.defences.get(name, {}), **settings})
         own = key if defence.keyed else None
-        wanted = models.spec_for(resolved, images, name, defence, own.id if own else None)
+        wanted = catalogue.spec_for(resolved, images, name, defence, own.id if own else None)
         artifact = artifacts.find(wanted.fingerprint)
         if artifact is None:
             with reporter.track(f"training {name}", wanted.recipe.epochs):
-                artifact = models.train(wanted, own.reveal() if own else None, _epochs(reporter, name))
+                artifact = catalogue.train(wanted, own.reveal() if own else None, _epochs(reporter, name))
             reporter.say(f"trained {name} in {duration(artifact.record['seconds'])}")
         click.echo(_line(name, artifact))
         if sources:
@@ -64,8 +67,9 @@ def train(
 
 def _train_sources(ready: Contest, names: tuple[str, ...], say: Callable[[str], None]) -> None:
     """Trains what attackers need against a defended model; whatever is there already is left alone."""
-    from bench import artifacts, plan
+    from bench import plan
     from bench.executors.worker import Attacker
+    from bench.models import artifacts
 
     requests = ["pgd"] if "all" in names else [f"pgd@{name}" for name in names]
     choice = plan.Choice(strategies=ready.spec.strategies(ready.defence_name))
@@ -111,8 +115,10 @@ def _epochs(reporter: Reporter, name: str) -> Callable[[Progress], None]:
 @key_option
 def import_checkpoint(file: Path, defence: str, preset: str, check: int, key_file: Path | None) -> None:
     """Take over the classifier the paper's authors published, in place of training it, and see how well it does."""
-    from bench import data, haiku_checkpoint, keys, models, registry, spec
-    from bench.fingerprint import of_file
+    from bench import keys, registry, spec
+    from bench.data import datasets
+    from bench.models import catalogue, haiku_checkpoint
+    from bench.support.fingerprint import of_file
 
     arrays = haiku_checkpoint.load(file)
     key, resolved = keys.load(key_file), spec.resolve(preset)
@@ -120,11 +126,11 @@ def import_checkpoint(file: Path, defence: str, preset: str, check: int, key_fil
     name, settings = registry.parse(defence)
     chosen = registry.create("defences", name, {**resolved.defences.get(name, {}), **settings})
     own = key if chosen.keyed else None
-    wanted = models.spec_for(resolved, data.load(resolved.dataset), name, chosen, own.id if own else None)
+    wanted = catalogue.spec_for(resolved, datasets.load(resolved.dataset), name, chosen, own.id if own else None)
     model = wanted.network()
     haiku_checkpoint.import_into(model, arrays)
     origin = {"imported_from": file.name, "imported_sha256": of_file(file)}
-    artifact = models.keep(wanted, model, own.reveal() if own else None, origin, check)
+    artifact = catalogue.keep(wanted, model, own.reveal() if own else None, origin, check)
     click.echo(
         f"{name}: clean accuracy {100 * artifact.record['clean_accuracy']:.2f} % on the first "
         f"{artifact.record['test_images']} test images, in {artifact.path}"

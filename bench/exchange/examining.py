@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from bench import artifacts
 from bench.exchange.archive import Archive
 from bench.exchange.layout import FLOATS, TABLES, Rows, Tables, cell_of
-from bench.fingerprint import fingerprint, of_file
-from bench.home import written_whole
+from bench.models import artifacts
 from bench.store.writer import VALUES, CellKey
+from bench.support.files import atomic_write
+from bench.support.fingerprint import fingerprint, of_file
 
 MOST_EXAMPLES = 10**7
 LARGEST_NETWORK = (200, 32)  # depth and width
@@ -126,7 +126,7 @@ def _stage_images(archive: Archive, tables: Tables, staged: Path) -> None:
         shape = found["images"].shape if set(found) == {"images"} else ()
         if len(shape) != 4 or shape[0] != shard["stop"] - shard["start"] or found["images"].dtype != np.float32:
             archive.refuse(f"{name} does not hold the images of its shard")
-        with written_whole(staged / name) as stream:
+        with atomic_write(staged / name) as stream:
             stream.write(content)
 
 
@@ -138,7 +138,7 @@ def _stage_weights(archive: Archive, tables: Tables, folder: Path) -> None:
             archive.arrays(content, name, limit=2**32)
         elif not _describes(archive.json(content, name)):
             archive.refuse(f"{name} does not describe an artifact")
-        with written_whole(folder / name.removeprefix("weights/")) as stream:
+        with atomic_write(folder / name.removeprefix("weights/")) as stream:
             stream.write(content)
     for artifact in artifacts.in_folder(folder):
         name, said = f"weights/{artifact.path.name}", artifact.weights_digest

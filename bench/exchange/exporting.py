@@ -15,20 +15,21 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 import bench
-from bench import artifacts
 from bench.api import BenchError, UsageError
 from bench.exchange.archive import FORMAT, MANIFEST
 from bench.exchange.layout import FLOATS, TABLES, Tables, cell_of
-from bench.home import written_whole
+from bench.models import artifacts
 from bench.store import schema, writer
 from bench.store.writer import VALUES
+from bench.support.files import atomic_write
 
 
 def export(engine: Engine, folder: Path, target: Path, with_weights: bool) -> tuple[int, int]:
     """Packs everything that is finished; returns the numbers of cells and rows."""
     with engine.connect() as connection:
         tables: Tables = {
-            t.name: [dict(r) for r in connection.execute(sa.select(t).order_by(*t.primary_key)).mappings()] for t in TABLES
+            t.name: [dict(r) for r in connection.execute(sa.select(t).order_by(*t.primary_key)).mappings()]
+            for t in TABLES
         }
         tables["shard"] = [_portable(row) for row in tables["shard"] if row["status"] == "done"]
         kept = {cell_of(row) for row in tables["shard"]}
@@ -37,7 +38,9 @@ def export(engine: Engine, folder: Path, target: Path, with_weights: bool) -> tu
         if not tables["cell"]:
             raise UsageError("nothing is finished in this database: there is nothing to export")
         rows = {f"rows/{i}.npz": _packed_rows(connection, cell_of(cell)) for i, cell in enumerate(tables["cell"])}
-    files = {f"images/{row['images_file']}": folder / row["images_file"] for row in tables["shard"] if row["images_file"]}
+    files = {
+        f"images/{row['images_file']}": folder / row["images_file"] for row in tables["shard"] if row["images_file"]
+    }
     if with_weights:
         files |= _weights(tables["defence"])
     _write(target, tables, rows, files)
@@ -71,7 +74,9 @@ def _weights(defences: Sequence[Mapping[str, Any]]) -> dict[str, Path]:
     for defence in defences:
         artifact = artifacts.with_weights(defence["weights_sha256"])
         if artifact is None:
-            raise BenchError(f"the weights of {defence['name']} ({defence['weights_sha256'][:12]}…) are not here any more")
+            raise BenchError(
+                f"the weights of {defence['name']} ({defence['weights_sha256'][:12]}…) are not here any more"
+            )
         for file in ("weights.npz", "artifact.json"):
             files[f"weights/{artifact.weights_digest[:16]}/{file}"] = artifact.path / file
     return files
@@ -79,7 +84,7 @@ def _weights(defences: Sequence[Mapping[str, Any]]) -> dict[str, Path]:
 
 def _write(target: Path, tables: Tables, rows: Mapping[str, bytes], files: Mapping[str, Path]) -> None:
     digests = {}
-    with written_whole(target) as stream, zipfile.ZipFile(stream, "w") as packed:
+    with atomic_write(target) as stream, zipfile.ZipFile(stream, "w") as packed:
         for name, content in rows.items():
             digests[name] = hashlib.sha256(content).hexdigest()
             packed.writestr(name, content)

@@ -12,14 +12,15 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from bench import artifacts, doubts
+from bench.evaluation import doubts
 from bench.exchange.archive import Archive
 from bench.exchange.examining import examine
 from bench.exchange.layout import TABLES, Rows, Tables, cell_of
-from bench.home import written_whole
 from bench.keys import PrivateKey
+from bench.models import artifacts
 from bench.store import database, schema, writer
 from bench.store.writer import ShardResult
+from bench.support.files import atomic_write
 
 JUDGED, UNJUDGED = "judged", "unjudged"
 
@@ -41,12 +42,14 @@ def import_(path: Path, db: str, folder: Path, key: PrivateKey, say: Callable[[s
         tables, rows = examine(archive, staged)
         stage = database.open_database(str(staged / "stage.db"), create=True)
         _fill(stage, tables, rows)
-        from bench.verify import verify
+        from bench.evaluation.verify import verify
 
         found = verify(stage, staged / "images", key, say, staged / "artifacts")
         stage.dispose()
         if found.problems:
-            archive.refuse(f"{found.problems[0]}" + (f" (and {len(found.problems) - 1} more)" * (len(found.problems) > 1)))
+            archive.refuse(
+                f"{found.problems[0]}" + (f" (and {len(found.problems) - 1} more)" * (len(found.problems) > 1))
+            )
         _keep_weights(staged / "artifacts")
         target = database.open_database(db, create=True)
         with database.explained(db):
@@ -58,7 +61,7 @@ def _keep_weights(folder: Path) -> None:
     for artifact in artifacts.in_folder(folder):
         if artifacts.with_weights(artifact.weights_digest) is None:
             for name in ("weights.npz", "artifact.json"):
-                with written_whole(artifacts.imported() / artifact.path.name / name) as stream:
+                with atomic_write(artifacts.imported() / artifact.path.name / name) as stream:
                     stream.write((artifact.path / name).read_bytes())
 
 
@@ -124,7 +127,7 @@ def _merge_cell(
         if cell_of(shard) != cell_of(cell):
             continue
         if shard["images_file"] is not None:
-            with written_whole(folder / shard["images_file"]) as stream:
+            with atomic_write(folder / shard["images_file"]) as stream:
                 stream.write((staged_images / shard["images_file"]).read_bytes())
         own = [row for row in rows if shard["start"] <= row["example_idx"] < shard["stop"]]
         result = ShardResult(

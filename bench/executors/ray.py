@@ -19,7 +19,7 @@ from bench.api import BenchError, UsageError
 from bench.executors.pool import Crew, Limits, Message, Worker
 from bench.executors.serving import attend, limit_memory
 from bench.executors.worker import Attacker, Task
-from bench.home import home
+from bench.support.cache import home
 
 PATIENCE = 120.0  # seconds without a word from any worker, at the start, until the cluster's size is questioned
 MOMENT = 2.0  # seconds: where a whole cluster ends, its head may outlive a worker by so much
@@ -27,7 +27,7 @@ MOMENT = 2.0  # seconds: where a whole cluster ends, its head may outlive a work
 HANDED_ON = ("BENCH_ARTIFACTS", "TF_ENABLE_ONEDNN_OPTS")
 
 
-class Attendant:
+class WorkerActor:
     """The actor: an attacker in a process that never had the key."""
 
     def __init__(self, settings: dict[str, str], folder: str, threads: int, memory: int | None) -> None:
@@ -38,7 +38,7 @@ class Attendant:
         if Path(folder).is_dir():
             os.chdir(folder)  # so that relative paths of the command line mean the same here
         limit_memory(memory)
-        from bench import devices
+        from bench.support import devices
 
         devices.configure(threads)
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
@@ -120,7 +120,7 @@ class RayCrew(Crew):
         import ray
 
         # A lost actor is replaced by the pool, which counts attempts by shard; Ray itself shall try nothing again.
-        remote = ray.remote(num_cpus=1, num_gpus=self._gpus, max_restarts=0, max_task_retries=0)(Attendant)
+        remote = ray.remote(num_cpus=1, num_gpus=self._gpus, max_restarts=0, max_task_retries=0)(WorkerActor)
         settings = {name: os.environ[name] for name in HANDED_ON if name in os.environ}
         settings["BENCH_HOME"] = str(home().absolute())
         return RayWorker(remote.remote(settings, os.getcwd(), 1, self._memory), self)

@@ -54,7 +54,7 @@ def serve(pipe: Connection, threads: int, memory: int | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=die_with_parent, daemon=True).start()
     limit_memory(memory)
-    from bench import devices
+    from bench.support import devices
 
     devices.configure(threads)
     attacker = Attacker(lambda text: pipe.send(("say", text)))

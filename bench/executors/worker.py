@@ -91,11 +91,12 @@ class Attacker:
     def known(self, setup: Setup) -> Knowledge:
         """What the attacker knows of a defended model."""
         if setup.weights not in self._knowledge:
-            from bench import artifacts, data
-            from bench.networks import wide_resnet
-            from bench.workshop import Bench
+            from bench.data import datasets
+            from bench.models import artifacts
+            from bench.models.networks import wide_resnet
+            from bench.models.workshop import Bench
 
-            dataset = data.load(setup.dataset)
+            dataset = datasets.load(setup.dataset)
             defence = registry.create("defences", setup.defence_name, setup.defence_settings)
             shape, classes = dataset.shape, len(dataset.classes)
             model = wide_resnet(defence.output_shape(shape), classes, setup.depth, setup.width)

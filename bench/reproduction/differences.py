@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench import registry, spec
+from bench.reproduction import contents
 from bench.reproduction.sizes import sizes, spec_for
 from bench.spec import Spec
-from leaderboard.reproduced import contents
 
 Difference = tuple[str, str, str]
 

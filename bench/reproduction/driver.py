@@ -7,21 +7,23 @@ from collections.abc import Sequence
 
 from sqlalchemy.engine import Engine as Database
 
-from attacks.key_guesses import PaperGenerator
-from attacks.racing import ERROR, SLACK, Race
-from bench import contest, keysearch, plan, registry
+from bench import plan, registry
 from bench.api import BenchError
-from bench.contest import Contest
-from bench.fingerprint import fingerprint
+from bench.evaluation import contest
+from bench.evaluation.contest import Contest
+from bench.evaluation.run import Run
 from bench.keys import PrivateKey
+from bench.keysearch import driver as search_driver
+from bench.keysearch.guesses import PaperGenerator
+from bench.keysearch.race import ERROR, SLACK, Race
 from bench.plan import Pair
-from bench.progress import Reporter
+from bench.reproduction import contents
+from bench.reproduction.contents import LINAC, Need
 from bench.reproduction.sizes import sizes, spec_for
-from bench.run import Run
+from bench.reproduction.stored import Stored
 from bench.spec import Spec
-from leaderboard.reproduced import contents
-from leaderboard.reproduced.contents import LINAC, Need
-from leaderboard.reproduced.stored import Stored
+from bench.support.fingerprint import fingerprint
+from bench.support.progress import Reporter
 
 
 class Driver:
@@ -91,11 +93,11 @@ class Driver:
         """The keys of Figure 2, scored as the paper did: on test images, each to the end."""
         try:
             self._prepared(LINAC, False)  # it is trained here or not at all: a search never has the key
-            target = keysearch.find_target(spec_for(self._spec, False), LINAC, self._key.id)
-            sample = keysearch.paper_sample(target.dataset)
+            target = search_driver.find_target(spec_for(self._spec, False), LINAC, self._key.id)
+            sample = search_driver.paper_sample(target.dataset)
             floor = max(target.accuracy - SLACK, 1 / len(target.dataset.classes))
             race = Race(floor, ERROR, len(sample.images))
-            search = keysearch.Search(self._db, target, sample, race, self._command, to_the_end=True)
+            search = search_driver.Search(self._db, target, sample, race, self._command, to_the_end=True)
             guesses = PaperGenerator()
             count = min(self._sizes.guesses, len(guesses))
             search.run(itertools.islice(guesses, count), count, self._reporter, stop_when_found=False)

@@ -7,8 +7,8 @@ from typing import Any
 
 from bench.api import UsageError
 from bench.registry import did_you_mean
+from bench.reproduction.contents import ENGINES, LINAC, PLAIN, Sizes
 from bench.spec import Spec
-from leaderboard.reproduced.contents import ENGINES, LINAC, PLAIN, Sizes
 
 RECIPES = "recipes"
 SWEEP = f"sweep:{LINAC}"

@@ -9,12 +9,12 @@ from pathlib import Path
 from bench import registry
 from bench.api import BenchError
 from bench.keys import PrivateKey
+from bench.reproduction import contents, making, pages
 from bench.reproduction.differences import differences
+from bench.reproduction.making import Made
 from bench.reproduction.sizes import sizes, spec_for
+from bench.reproduction.stored import Stored
 from bench.spec import Spec
-from leaderboard.reproduced import contents, making, pages
-from leaderboard.reproduced.making import Made
-from leaderboard.reproduced.stored import Stored
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Writer:
     def _made(self, name: str) -> Made:
         if name in contents.STORED:
             return making.make(name, sizes(self.spec), self.stored)
-        from leaderboard import gallery
+        from bench.reproduction import gallery
 
         return making.drawn(name, gallery.make(name, spec_for(self.spec, False), self.key, self.may_train, self.say))
 

@@ -89,7 +89,7 @@ def explained(text: str) -> Iterator[None]:
         raise BenchError(f"database {shown(text)}: {reason}; {hint}") from error
 
 
-def patiently(transaction: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+def retry_transient(transaction: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Makes a function of one whole transaction try again while the database is locked, or gone and not yet back."""
 
     @functools.wraps(transaction)
@@ -180,7 +180,7 @@ def _check_schema(engine: Engine, text: str, create: bool, upgrade: bool) -> Non
     migrate(engine)
 
 
-@patiently
+@retry_transient
 def migrate(engine: Engine, version: str = "head") -> None:
     """Brings the schema to its newest version, or to an earlier one of an empty database."""
     from alembic import command

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from bench.stats import wilson
 from bench.store.queries import Board, Cell
+from bench.support.stats import wilson
 
 
 def boards_frame(boards: Iterable[Board]) -> pd.DataFrame:

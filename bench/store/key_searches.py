@@ -12,9 +12,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from bench.stats import wilson
 from bench.store import schema, writer
 from bench.store.database import writing
+from bench.support.stats import wilson
 
 
 @dataclasses.dataclass(frozen=True)

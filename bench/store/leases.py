@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from bench.store import schema
-from bench.store.database import patiently, writing
+from bench.store.database import retry_transient, writing
 from bench.store.writer import CellKey, ids, of_cell, overlaps
 
 SECONDS = 180.0
@@ -31,7 +31,7 @@ class Claims:
         self.owner = f"{_machine()}/{os.getpid()}/{_started(os.getpid())}/{uuid.uuid4().hex[:8]}"
         self._renewed = time.monotonic()
 
-    @patiently
+    @retry_transient
     def take(self, key: CellKey, start: int, stop: int) -> bool:
         """Claims the examples from `start` to `stop`; False if they are stored, or in another driver's hands."""
         with writing(self._engine) as connection:
@@ -71,12 +71,10 @@ class Claims:
             self._renewed = time.monotonic()
             self._put_off()
 
-    @patiently
+    @retry_transient
     def _put_off(self) -> None:
         with writing(self._engine) as connection:
-            connection.execute(
-                sa.update(schema.shard).where(*self._own()).values(expires=clock(connection) + SECONDS)
-            )
+            connection.execute(sa.update(schema.shard).where(*self._own()).values(expires=clock(connection) + SECONDS))
 
     def release(self) -> None:
         """Gives every claim back: the driver ends, or stops for a while."""

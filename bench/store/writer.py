@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
 from bench.store import schema
-from bench.store.database import patiently, writing
+from bench.store.database import retry_transient, writing
 
 CellKey = tuple[int, int, int]  # board, attack, source
 VALUES = [c.name for c in schema.result.columns if c.name not in ("board_id", "attack_id", "source_id")]
@@ -39,19 +39,19 @@ class ShardResult:
     images_sha256: str | None
 
 
-@patiently
+@retry_transient
 def start_run(engine: Engine, values: Mapping[str, Any]) -> int:
     with writing(engine) as connection:
         return _new_id(connection, sa.insert(schema.run).values(started=now(), **values))
 
 
-@patiently
+@retry_transient
 def finish_run(engine: Engine, run_id: int) -> None:
     with writing(engine) as connection:
         connection.execute(sa.update(schema.run).where(schema.run.c.id == run_id).values(finished=now()))
 
 
-@patiently
+@retry_transient
 def ensure(engine: Engine, table: sa.Table, values: Mapping[str, Any]) -> int:
     """The id of the row with this fingerprint; made if it is not there."""
     wanted = sa.select(table.c.id).where(table.c.fingerprint == values["fingerprint"])
@@ -61,7 +61,7 @@ def ensure(engine: Engine, table: sa.Table, values: Mapping[str, Any]) -> int:
         return int(connection.execute(wanted).scalar_one())
 
 
-@patiently
+@retry_transient
 def ensure_cell(engine: Engine, key: CellKey, values: Mapping[str, Any], imported: str | None = None) -> bool:
     """A row for the cell; a failed one becomes running again. Says whether results of this origin may be added to it.
 
@@ -96,7 +96,7 @@ def ensure_cell(engine: Engine, key: CellKey, values: Mapping[str, Any], importe
         return imported != "unjudged" or found.imported == "unjudged"
 
 
-@patiently
+@retry_transient
 def record_shard(engine: Engine, key: CellKey, shard: ShardResult, n_examples: int) -> bool:
     """The shard's rows, its done mark and the cell's totals, together or not at all; False if another was first."""
     with writing(engine) as connection:
@@ -149,7 +149,7 @@ def digest(rows: Iterable[Mapping[str, Any]]) -> str:
     return hashlib.sha256(json.dumps(values, separators=(",", ":")).encode()).hexdigest()
 
 
-@patiently
+@retry_transient
 def fail_shard(engine: Engine, key: CellKey, start: int, stop: int, worker: str, error: str) -> None:
     """Marks a shard and its cell failed, with the reason; what is stored, by this driver or another, stays."""
     with writing(engine) as connection:
@@ -176,7 +176,7 @@ def fail_shard(engine: Engine, key: CellKey, start: int, stop: int, worker: str,
         )
 
 
-@patiently
+@retry_transient
 def set_doubts(engine: Engine, key: CellKey, doubts: Mapping[str, str]) -> None:
     """Says what makes the cell's result doubtful: a name and its meaning each."""
     text = json.dumps(dict(doubts), sort_keys=True)
@@ -184,7 +184,7 @@ def set_doubts(engine: Engine, key: CellKey, doubts: Mapping[str, str]) -> None:
         connection.execute(sa.update(schema.cell).where(of_cell(schema.cell, key)).values(doubts_json=text))
 
 
-@patiently
+@retry_transient
 def done_ranges(engine: Engine, key: CellKey) -> list[tuple[int, int]]:
     """The example ranges of the cell's finished shards, in order."""
     with engine.connect() as connection:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from attacks.sources import ModelSource
-from bench import devices
+from attacks.parts.sources import ModelSource
 from bench.api import Batch
+from bench.support import devices
 
 devices.configure()
 

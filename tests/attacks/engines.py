@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from attacks.apgd import ApgdCe, ApgdDlr, ApgdSettings, ApgdT, ApgdTargetedSettings
-from attacks.autoattack import AutoAttack, AutoAttackSettings
-from attacks.fab import FabSettings, FabT, FabUntargeted
-from attacks.multi_targeted import MultiTargeted, MultiTargetedSettings
-from attacks.pgd import Pgd, PgdSettings
-from attacks.square import Square, SquareSettings
+from attacks.engines.apgd import ApgdCe, ApgdDlr, ApgdSettings, ApgdT, ApgdTargetedSettings
+from attacks.engines.autoattack import AutoAttack, AutoAttackSettings
+from attacks.engines.fab import FabSettings, FabT, FabUntargeted
+from attacks.engines.multi_targeted import MultiTargeted, MultiTargetedSettings
+from attacks.engines.pgd import Pgd, PgdSettings
+from attacks.engines.square import Square, SquareSettings
 from bench.api import Engine
 
 ENGINES: dict[str, Engine] = {

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from attacks.apgd_steps import checkpoints
-from attacks.autoattack import VERSIONS, AutoAttack, AutoAttackSettings
-from attacks.square import SquareSettings, shares
-from attacks.square_moves import MOVES, bump
+from attacks.engines.autoattack import VERSIONS, AutoAttack, AutoAttackSettings
+from attacks.engines.square import SquareSettings, shares
+from attacks.parts.apgd_steps import checkpoints
+from attacks.parts.square_moves import MOVES, bump
 from bench.api import UsageError
 from tests.attacks.conftest import SHAPE, a_batch
 from tests.attacks.test_engines import ignore

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from attacks.ledger import clean_margin
-from attacks.sources import ModelSource
+from attacks.parts.ledger import clean_margin
+from attacks.parts.sources import ModelSource
 from bench.api import Attacked, Batch, UsageError
 from tests.attacks.conftest import SHAPE, Network, a_batch
 from tests.attacks.engines import ENGINES

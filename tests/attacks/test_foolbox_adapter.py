@@ -12,7 +12,7 @@ from tests.attacks.test_norms import distance
 
 pytest.importorskip("foolbox")
 
-from attacks import foolbox_adapter
+from attacks.engines import foolbox_adapter
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from attacks import key_guesses
-from attacks.key_guesses import KeysFile, MetaSeeds, PaperGenerator, RandomKeys
-from attacks.key_search import Score, Scorer
-from attacks.racing import Race
-from bench import data
 from bench.api import UsageError
+from bench.data import datasets
 from bench.keys import PUBLISHED_KEY
+from bench.keysearch import guesses
+from bench.keysearch.guesses import KeysFile, MetaSeeds, PaperGenerator, RandomKeys
+from bench.keysearch.race import Race
+from bench.keysearch.scorer import Score, Scorer
 from defences.linac import Linac, LinacConfig
 
 TABLE_4 = {
@@ -36,7 +36,7 @@ def test_the_papers_generator_makes_the_keys_of_its_table_4() -> None:
 def test_draws_in_chunks_are_draws_one_by_one() -> None:
     random, bounds = np.random.RandomState(7), np.iinfo(np.int64)
     one_by_one = [int(random.randint(bounds.min, bounds.max, dtype=np.int64)) for _ in range(2500)]
-    assert list(key_guesses.draws(7, 2500)) == one_by_one
+    assert list(guesses.draws(7, 2500)) == one_by_one
 
 
 def test_meta_seed_42_is_the_published_key() -> None:
@@ -125,7 +125,7 @@ TRUE_KEY = 5550123
 @pytest.fixture(scope="module")
 def small_linac() -> tuple[Linac, keras.Model, np.ndarray, np.ndarray]:
     """A LINAC defence whose classifier, a linear one solved for exactly, knows 200 real images by heart."""
-    split = data.load("cifar10").test.first(200)
+    split = datasets.load("cifar10").test.first(200)
     images, labels = split.unit()[:, ::2, ::2], split.labels
     defence = Linac(LinacConfig(width=16, epochs=2))
     features = defence.transform(tf.constant(images), TRUE_KEY, {}).numpy().reshape(len(images), -1)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from attacks import norms, planes
-from attacks.apgd import ApgdCe, ApgdDlr, ApgdT
-from attacks.autoattack import AutoAttack, AutoAttackSettings
-from attacks.fab import FabSettings, FabT, FabUntargeted
-from attacks.multi_targeted import MultiTargeted, MultiTargetedSettings
-from attacks.pgd import Pgd, PgdSettings
-from attacks.sources import ModelSource
+from attacks.engines.apgd import ApgdCe, ApgdDlr, ApgdT
+from attacks.engines.autoattack import AutoAttack, AutoAttackSettings
+from attacks.engines.fab import FabSettings, FabT, FabUntargeted
+from attacks.engines.multi_targeted import MultiTargeted, MultiTargetedSettings
+from attacks.engines.pgd import Pgd, PgdSettings
+from attacks.parts import norms, planes
+from attacks.parts.sources import ModelSource
 from bench.api import Batch, Engine
 from tests.attacks.test_engines import ignore
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attacks import draws, norms, sums
+from attacks.parts import draws, norms, sums
 from bench.api import UsageError
 
 SHAPE = [32, 32, 3]
@@ -42,9 +42,11 @@ def test_projection_never_leaves_the_ball_or_the_range(norm, epsilon, size, cons
     step = generator.normal(size=origin.shape) * size
     if constant:  # every value rounds in the same direction: the worst case for a sum of squares
         step = np.full_like(step, size)
-    projected = norms.named(norm).project(
-        tf.constant((origin + step).astype(np.float32)), tf.constant(origin), tf.constant(epsilon, tf.float32)
-    ).numpy()
+    projected = (
+        norms.named(norm)
+        .project(tf.constant((origin + step).astype(np.float32)), tf.constant(origin), tf.constant(epsilon, tf.float32))
+        .numpy()
+    )
     assert projected.min() >= 0
     assert projected.max() <= 1
     assert distance(norm, projected, origin).max() <= epsilon + 1e-6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attacks.pgd import Pgd, PgdSettings, rates
+from attacks.engines.pgd import Pgd, PgdSettings, rates
 from bench.api import UsageError
 from tests.attacks.conftest import a_batch
 from tests.attacks.test_engines import ignore

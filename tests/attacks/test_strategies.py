@@ -84,17 +84,18 @@ def test_what_is_trained_is_kept_and_can_be_trained_ahead(world: Path) -> None:
 def test_a_model_of_ones_own_is_checked(layers: list[keras.Layer], said: str, tmp_path: Path) -> None:
     import re
 
-    from bench import data, workshop
     from bench.api import UsageError
+    from bench.data import datasets
+    from bench.models import workshop
 
     keras.Sequential([keras.Input((32, 32, 3)), *layers]).save(tmp_path / "odd.keras")
     with pytest.raises(UsageError) as caught:
-        workshop.load_user_model(tmp_path / "odd.keras", data.load("cifar10"))
+        workshop.load_user_model(tmp_path / "odd.keras", datasets.load("cifar10"))
     assert re.search(said, str(caught.value), re.DOTALL)
 
 
 def test_attacker_keys_are_the_papers_then_others() -> None:
-    from attacks.surrogates import PAPER_KEYS, attacker_key
+    from attacks.strategies.surrogates import PAPER_KEYS, attacker_key
 
     assert attacker_key(1) == PAPER_KEYS[0]
     assert len({attacker_key(number) for number in range(1, 30)}) == 29
@@ -103,7 +104,7 @@ def test_attacker_keys_are_the_papers_then_others() -> None:
 
 def test_the_papers_attacker_keys_come_from_the_generator_of_its_figure() -> None:
     """All ten are among the first 10,000 draws of the seeds 1 to 10 (docs/keysearch.md)."""
-    from attacks.surrogates import PAPER_KEYS
+    from attacks.strategies.surrogates import PAPER_KEYS
 
     bounds = np.iinfo(np.int64)
     drawn: set[int] = set()

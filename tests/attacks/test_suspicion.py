@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from attacks import probes, suspicion
-from attacks.apgd import ApgdCe, ApgdDlr, ApgdSettings, ApgdT, ApgdTargetedSettings
-from attacks.autoattack import AutoAttack, AutoAttackSettings
-from attacks.pgd import Pgd, PgdSettings
-from attacks.sources import ModelSource
-from attacks.square import Square, SquareSettings
+from attacks import probes
+from attacks.engines.apgd import ApgdCe, ApgdDlr, ApgdSettings, ApgdT, ApgdTargetedSettings
+from attacks.engines.autoattack import AutoAttack, AutoAttackSettings
+from attacks.engines.pgd import Pgd, PgdSettings
+from attacks.engines.square import Square, SquareSettings
+from attacks.parts import suspicion
+from attacks.parts.sources import ModelSource
 from bench.api import Batch
 from tests.attacks.conftest import Network, a_batch
 from tests.attacks.test_engines import ignore

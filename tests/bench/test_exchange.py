@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import artifacts, keys
+from bench import keys
 from bench.api import BenchError
+from bench.evaluation.verify import verify
 from bench.exchange import examining, importing
 from bench.exchange.archive import Archive
+from bench.models import artifacts
 from bench.store import database, queries
-from bench.verify import verify
 from tests.conftest import bench
 
 Members = dict[str, bytes]
@@ -251,7 +252,9 @@ OFFERS: dict[str, tuple[Callable[[Members], Members], str]] = {
 
 
 def left_behind(folder: Path) -> list[str]:
-    return [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.name != "offered.zip"]
+    return [
+        str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.name != "offered.zip"
+    ]
 
 
 @pytest.mark.parametrize("kind", OFFERS)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import artifacts, locks
 from bench.api import BenchError, UsageError
+from bench.models import artifacts
+from bench.support import locks
 from tests import tiny
 from tests.conftest import bench
 from tests.honest import RUN

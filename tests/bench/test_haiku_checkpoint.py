@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bench import haiku_checkpoint
 from bench.api import BenchError, UsageError
-from bench.networks import wide_resnet
+from bench.models import catalogue, haiku_checkpoint
+from bench.models.networks import wide_resnet
 
 CHANNELS = 8
 Pair = tuple[dict[str, dict[str, np.ndarray]], dict[str, dict[str, np.ndarray]]]
@@ -201,7 +201,9 @@ def test_the_published_network_has_its_parameters(tmp_path: Path) -> None:
 
 
 def test_the_command_keeps_the_classifier_where_a_run_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench import artifacts, data, models, registry, spec
+    from bench import registry, spec
+    from bench.data import datasets
+    from bench.models import artifacts
 
     monkeypatch.setenv("BENCH_HOME", str(tmp_path / "home"))
     preset = tmp_path / "tiny.toml"
@@ -218,9 +220,9 @@ def test_the_command_keeps_the_classifier_where_a_run_finds_it(tmp_path: Path, m
     resolved = spec.resolve(str(preset))
     name, settings = registry.parse(defence)
     chosen = registry.create("defences", name, settings)
-    wanted = models.spec_for(resolved, data.load("cifar10"), name, chosen, "published")
+    wanted = catalogue.spec_for(resolved, datasets.load("cifar10"), name, chosen, "published")
     found = artifacts.find(wanted.fingerprint)
     assert found is not None
     assert found.record["imported_from"] == "small.npy"
-    kernel = models.load(wanted, found).model.get_layer("init_conv").kernel
+    kernel = catalogue.load(wanted, found).model.get_layer("init_conv").kernel
     np.testing.assert_array_equal(kernel, checkpoint()[0]["wide_res_net/~/init_conv"]["w"])

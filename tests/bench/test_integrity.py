@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import artifacts, keys
-from bench.fingerprint import of_file
+from bench import keys
+from bench.evaluation.verify import Findings, verify
+from bench.models import artifacts
 from bench.store.database import open_database
-from bench.verify import Findings, verify
+from bench.support.fingerprint import of_file
 from tests.conftest import bench
 
 

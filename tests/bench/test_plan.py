@@ -106,7 +106,10 @@ def test_all_leaves_out_what_goes_beyond_the_paper() -> None:
 
 
 def test_sources_the_preset_does_not_count_can_be_asked_for() -> None:
-    assert names("mt@reconstruction:7", "pgd@surrogate:3", defence="linac") == {"mt@reconstruction:7", "pgd@surrogate:3"}
+    assert names("mt@reconstruction:7", "pgd@surrogate:3", defence="linac") == {
+        "mt@reconstruction:7",
+        "pgd@surrogate:3",
+    }
     with pytest.raises(UsageError, match="unknown source 'reconstruction:7' against block-shuffle"):
         names("mt@reconstruction:7", defence="block-shuffle")
     plugin = registry.create("defences", "linac", {})

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bench import calibration, data, estimate, plan, registry, spec
+from bench import plan, registry, spec
 from bench.api import Defence
-from bench.calibration import Calibration, Seconds
-from bench.networks import products, wide_resnet
+from bench.data import datasets
+from bench.evaluation import calibration, estimate
+from bench.evaluation.calibration import Calibration, Seconds
+from bench.models.networks import products, wide_resnet
 from bench.plan import Choice
 from tests.conftest import bench
 
@@ -58,7 +60,9 @@ def test_the_paper_has_23_sources_for_transfer_and_bpda() -> None:
     assert len(found) == 23 * 4
 
 
-@pytest.mark.parametrize(("shape", "depth", "width"), [((32, 32, 3), 10, 2), ((32, 32, 8), 22, 1), ((31, 18, 5), 16, 3)])
+@pytest.mark.parametrize(
+    ("shape", "depth", "width"), [((32, 32, 3), 10, 2), ((32, 32, 8), 22, 1), ((31, 18, 5), 16, 3)]
+)
 def test_the_products_are_those_of_the_networks_layers(shape: tuple[int, int, int], depth: int, width: int) -> None:
     counted = 0
     for layer in wide_resnet(shape, 7, depth, width).layers:
@@ -74,7 +78,7 @@ def test_a_well_known_network_has_its_published_size() -> None:
 
 
 def test_a_deep_network_is_timed_by_a_shallow_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    paper, images = spec.resolve("paper"), data.load("cifar10")
+    paper, images = spec.resolve("paper"), datasets.load("cifar10")
     defence, said = registry.create("defences", "block-shuffle", {}), list[str]()
     watch = Calibration(paper, images, "block-shuffle", defence, said.append)
     monkeypatch.setattr(watch, "_timed", lambda forward, shape: Seconds(1.0, 3.0))
@@ -90,7 +94,7 @@ def test_a_deep_network_is_timed_by_a_shallow_one(monkeypatch: pytest.MonkeyPatc
 def test_what_is_timed_is_the_pass_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """A transform that sleeps, and sleeps again on the way back; an image a core, side by side."""
     monkeypatch.setattr(calibration, "SECONDS", 0.2)
-    watch = Calibration(spec.resolve("laptop"), data.load("cifar10"), "slow", Slow())
+    watch = Calibration(spec.resolve("laptop"), datasets.load("cifar10"), "slow", Slow())
     found, cores = watch.front("surrogate:1"), max(2, os.cpu_count() or 1)
     assert 0.06 <= found.query * cores < 1
     assert 0.12 <= found.gradient * cores < 2

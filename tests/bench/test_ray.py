@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bench import artifacts
+from bench.models import artifacts
 from tests.conftest import bench
 from tests.stores import rows
 
@@ -63,11 +63,13 @@ class Nodes:
 
     def workers(self) -> list[int]:
         """The processes that attack."""
-        nodes = {info[0].process.pid for node in self.cluster.list_all_nodes() if (info := node.all_processes.get("raylet"))}
+        nodes = {
+            info[0].process.pid for node in self.cluster.list_all_nodes() if (info := node.all_processes.get("raylet"))
+        }
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             try:
-                if (folder / "cmdline").read_bytes().startswith(b"ray::Attendant"):
+                if (folder / "cmdline").read_bytes().startswith(b"ray::WorkerActor"):
                     parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
                     found += [int(folder.name)] if parent in nodes else []
             except (OSError, IndexError):
@@ -139,7 +141,9 @@ def wait_for(something: Callable[[], Any], process: subprocess.Popen[str], secon
         if found := something():
             return found
         time.sleep(0.1)
-    raise AssertionError(f"it never came to that: {process.communicate(timeout=60) if process.poll() is not None else ''}")
+    raise AssertionError(
+        f"it never came to that: {process.communicate(timeout=60) if process.poll() is not None else ''}"
+    )
 
 
 def shards_done(url: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.referee import Refused, check, distances
+from bench.evaluation.referee import Refused, check, distances
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.uniform(0.2, 0.8, (4, 6, 6, 3)).astype(np.float32)

@@ -15,14 +15,16 @@ from typing import Any
 
 import pytest
 
-from attacks import surrogates
-from bench import artifacts, data, models, registry, spec
+from attacks.strategies import surrogates
+from bench import registry, spec
 from bench.api import UsageError
+from bench.data import datasets
 from bench.keys import PUBLISHED_ID
+from bench.models import artifacts, catalogue
+from bench.reproduction import contents
 from bench.reproduction.differences import differences
 from bench.reproduction.sizes import sizes
 from leaderboard import paper
-from leaderboard.reproduced import contents
 from tests import tiny
 from tests.conftest import bench
 
@@ -80,9 +82,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def put_untrained(run: spec.Spec) -> None:
     import keras
 
-    images = data.load(run.dataset)
+    images = datasets.load(run.dataset)
     linac = registry.create("defences", "linac", run.defences["linac"])
-    defended = models.spec_for(run, images, "linac", linac, PUBLISHED_ID).fingerprint
+    defended = catalogue.spec_for(run, images, "linac", linac, PUBLISHED_ID).fingerprint
     for number, (name, role) in enumerate(UNTRAINED):
         defence = registry.create("defences", name, run.defences.get(name, {}))
         key = PUBLISHED_ID if defence.keyed else None
@@ -90,7 +92,7 @@ def put_untrained(run: spec.Spec) -> None:
             key = f"attacker:{surrogates.attacker_key(role[1])}"
         if "reconstruction:linac" in role:
             defence = registry.create("defences", name, defence.reconstruction())
-        wanted = models.spec_for(run, images, name, defence, key, role[:1], defended)
+        wanted = catalogue.spec_for(run, images, name, defence, key, role[:1], defended)
         keras.utils.set_random_seed(number)
         arrays = artifacts.arrays_of(wanted.network(), defence.fit(images.training().unit()))
         record = {"clean_accuracy": 0.5, "test_images": len(images.test), "seconds": 0}

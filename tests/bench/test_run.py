@@ -212,7 +212,7 @@ def test_attacks_that_break_the_rules_fail_alone(evil: str, tmp_path: Path) -> N
 
 MASKED = '''
 import tensorflow as tf
-from attacks.sources import ModelSource
+from attacks.parts.sources import ModelSource
 from bench.api import Strategy
 
 class Masked(Strategy):
@@ -293,7 +293,7 @@ def test_an_example_package_installs_and_runs(tmp_path: Path) -> None:
         str(copy),
     ]
     subprocess.run(pip, check=True, capture_output=True)
-    sample = np.load(Path(__file__).parents[2] / "bench" / "embedded" / "cifar10_test_500.npz")
+    sample = np.load(Path(__file__).parents[2] / "bench" / "data" / "embedded" / "cifar10_test_500.npz")
     images, labels = sample["x_test"], sample["y_test"]
     np.savez(
         tmp_path / "mine.npz",

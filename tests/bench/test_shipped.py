@@ -7,9 +7,10 @@ import json
 
 import pytest
 
-from bench import artifacts, keys, plan, shipped, spec
+from bench import keys, plan, spec
 from bench.api import BenchError
-from bench.fingerprint import of_file
+from bench.models import artifacts, shipped
+from bench.support.fingerprint import of_file
 from tests.conftest import bench
 
 ENTRIES = shipped.manifest()

@@ -229,7 +229,10 @@ def test_a_server_whose_disk_is_full_says_so(postgres: Any) -> None:
         filler = disk / "filler"
         with pytest.raises(OSError, match="No space"), filler.open("wb") as stream:
             stream.write(bytes(2**25))
-        with pytest.raises(BenchError, match="no room left on its server's disk: free some space"), database.explained(url):
+        with (
+            pytest.raises(BenchError, match="no room left on its server's disk: free some space"),
+            database.explained(url),
+        ):
             writer.record_shard(engine, key, whole, 4000)
         assert writer.done_ranges(engine, key) == []
         filler.unlink()

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bench import devices
 from bench.api import BenchError, UsageError
-from bench.artifacts import arrays_of, put_into, read_arrays
-from bench.data import Split
-from bench.networks import wide_resnet
-from bench.training import Recipe, Trainer, augmented
+from bench.data.datasets import Split
+from bench.models.artifacts import arrays_of, put_into, read_arrays
+from bench.models.networks import wide_resnet
+from bench.models.training import Recipe, Trainer, augmented
+from bench.support import devices
 
 devices.configure()
 RANDOM = np.random.default_rng(0)

@@ -9,15 +9,17 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from bench import data, devices, registry
+from bench import registry
 from bench.api import Defence, UsageError
+from bench.data import datasets
+from bench.support import devices
 from defences.block_shuffle import BlockShuffle, BlockShuffleSettings, generator
 from defences.colour import MEAN, STD
 from defences.jpeg import compress
 from defences.pca import PcaBlock, PcaBlockSettings, PcaFull, PcaFullSettings
 
 devices.configure()
-IMAGES = data.load("cifar10").test.first(40).unit()
+IMAGES = datasets.load("cifar10").test.first(40).unit()
 KEY, OTHER = 5, -(2**63)
 NAMES = [
     name
@@ -113,7 +115,10 @@ def test_the_bypass_of_block_shuffle_can_be_the_transform() -> None:
     order = generator(5).permutation(16)
     kernel.assign(np.eye(16, dtype=np.float32)[:, order])
     assert np.allclose(bypass(IMAGES[:2]).numpy(), wanted, atol=1e-5), "and can become the shuffle"
-    assert BlockShuffle(BlockShuffleSettings(mode="values")).bypass((32, 32, 3)).trainable_variables[0].shape == (48, 48)
+    assert BlockShuffle(BlockShuffleSettings(mode="values")).bypass((32, 32, 3)).trainable_variables[0].shape == (
+        48,
+        48,
+    )
 
 
 @pytest.mark.parametrize("quality", [10, 23, 90])

@@ -114,7 +114,7 @@ def test_another_key_changes_everything_and_rounding_of_the_input_little() -> No
 
 @pytest.mark.slow
 def test_the_mean_fitting_error_is_the_papers() -> None:
-    from bench.data import load
+    from bench.data.datasets import load
 
     test = load("cifar10").test
     images = np.asarray(colour.standardise(tf.constant(test.unit()[:200])))

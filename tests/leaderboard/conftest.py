@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from bench import images
-from bench.pictures import KeptPictures
+from bench.evaluation import images
+from bench.evaluation.pictures import KeptPictures
 from leaderboard.build import build
 from tests.leaderboard import stores
 from tests.leaderboard.browser import Browser

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from bench import data, images
-from bench.fingerprint import fingerprint
+from bench.data import datasets
+from bench.evaluation import images
+from bench.reproduction import making, pages
+from bench.reproduction.contents import Sizes
+from bench.reproduction.stored import Stored
 from bench.store import database, queries, schema, writer
 from bench.store.writer import ShardResult
-from leaderboard.reproduced import making, pages
-from leaderboard.reproduced.contents import Sizes
-from leaderboard.reproduced.stored import Stored
+from bench.support.fingerprint import fingerprint
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>'\"&{{ 7*7 }}"
 EPSILON = {"linf": 8 / 255, "l2": 0.5}
@@ -84,7 +85,7 @@ class Filler:
             {
                 "defence_id": defence,
                 "dataset": "cifar10",
-                "examples_sha256": data.load("cifar10").examples(n).fingerprint,
+                "examples_sha256": datasets.load("cifar10").examples(n).fingerprint,
                 "norm": norm,
                 "epsilon": size,
                 "n_examples": n,
@@ -127,14 +128,14 @@ class Filler:
     ) -> writer.CellKey:
         """A cell that about `share` of the examples withstand, the strong ones rather than the weak."""
         key, n = self.cell(board, attack, source, strategy, inside), len(strength)
-        labels = data.load("cifar10").examples(n).labels
+        labels = datasets.load("cifar10").examples(n).labels
         margin = 6 * (strength - (1 - share)) + self.random.normal(0, 0.6, n)
         wrong = (labels + 1 + self.random.integers(0, 9, n)) % 10
         pred = np.where(margin >= 0, labels, wrong)
         stop = n if upto is None else upto
         file = digest = None
         if pictures:
-            clean = data.load("cifar10").examples(n).unit()[:stop]
+            clean = datasets.load("cifar10").examples(n).unit()[:stop]
             step = self.random.choice([-1, 1], clean.shape) * EPSILON["linf"] * (1 if norm == "linf" else 0.3)
             made = np.clip(clean + step, 0, 1).astype(np.float32)
             file, digest = images.save(

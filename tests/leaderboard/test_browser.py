@@ -153,7 +153,14 @@ def test_every_kind_of_page_fits_and_can_be_read(
     """Screenshots, no sideways scrolling, and contrast, names, headings and targets as `audit.js` checks them."""
     browser.resize(width)
     reproduced = ("paper.html", "paper/table3.html", "paper/figure3.html")
-    for name in ("index.html", "compare.html", "about.html", "examples/board-1.html", *reproduced, *defence_pages(site)):
+    for name in (
+        "index.html",
+        "compare.html",
+        "about.html",
+        "examples/board-1.html",
+        *reproduced,
+        *defence_pages(site),
+    ):
         browser.open((site.folder / name).as_uri())
         browser.run(f"document.documentElement.dataset.theme = '{theme}'")
         browser.run("document.querySelectorAll('details').forEach(d => { d.open = true; })")

@@ -13,12 +13,15 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from bench import data, registry, spec
+from bench import registry, spec
 from bench.api import BenchError, UsageError
-from bench.data import Split
+from bench.data import datasets
+from bench.data.datasets import Split
 from bench.keys import PUBLISHED_ID, PUBLISHED_KEY, PrivateKey
-from bench.models import NotTrained
-from leaderboard import gallery, svg
+from bench.models import catalogue
+from bench.models.catalogue import NotTrained
+from bench.reproduction import gallery
+from leaderboard import svg
 from leaderboard.figures import Figure
 from leaderboard.svg import Axis, Point
 from tests import tiny
@@ -70,7 +73,7 @@ def test_the_fit_gets_better_and_its_last_error_is_the_reconstructions(small: sp
     mean = curve.data["mean"]
     assert list(curve.data["steps"]) == list(range(32))  # one epoch of 1024 pixels, 32 a step
     assert mean.iloc[-8:].mean() < 0.75 * mean.iloc[0]
-    images = data.load(small.dataset).examples(12)
+    images = datasets.load(small.dataset).examples(12)
     error = np.square(standardised(images) - reconstructed(small, images, PUBLISHED_KEY)).sum(3).mean((1, 2))
     assert f"{error.mean():.4f}" in histogram.caption
     assert histogram.data["images"].sum() == 12
@@ -96,17 +99,17 @@ def test_what_was_fitted_is_kept(small: spec.Spec, monkeypatch: pytest.MonkeyPat
 
 def test_many_images_are_fitted_in_parts_that_are_kept(small: spec.Spec, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = make("figure10", small)
-    monkeypatch.setattr("leaderboard.gallery.fits.CHUNK", 5)
+    monkeypatch.setattr("bench.reproduction.gallery.fits.CHUNK", 5)
     assert make("figure10", small).data.equals(whole.data)
     monkeypatch.setattr("defences.linac.fit", never)
     assert len(make("figure11", dataclasses.replace(small, examples=10)).data) == 30  # the first two parts of three
 
 
 def test_reconstructions_are_key_dependent_and_lossy(small: spec.Spec) -> None:
-    from attacks.surrogates import attacker_key
+    from attacks.strategies.surrogates import attacker_key
 
     right, other = make("figure12", small), make("figure13", small)
-    dataset = data.load(small.dataset)
+    dataset = datasets.load(small.dataset)
     assert sorted(set(right.data["label"])) == sorted({dataset.classes[i] for i in dataset.test.labels})
     assert list(right.data["example"]) == list(other.data["example"])
     places = right.data["example"].to_numpy()
@@ -121,7 +124,7 @@ def test_reconstructions_are_key_dependent_and_lossy(small: spec.Spec) -> None:
 def test_a_grid_has_a_square_a_channel_and_a_colour_a_transform(small: spec.Spec) -> None:
     import tensorflow as tf
 
-    from leaderboard.gallery import activations
+    from bench.reproduction.gallery import activations
 
     assert (activations.columns(256), activations.columns(32)) == (16, 8)
     shown = np.random.default_rng(0).uniform(0, 1, (3, 4, 5, 6)).astype(np.float32)
@@ -133,7 +136,7 @@ def test_a_grid_has_a_square_a_channel_and_a_colour_a_transform(small: spec.Spec
         wanted = np.clip(shown[:, :, :, channel] / brightest, 0, 1).transpose(1, 2, 0)
         np.testing.assert_allclose(square[..., :3] / 255, wanted, atol=0.003)
         assert (square[..., 3] == 255).all()
-    images = data.load(small.dataset).test.first(3)
+    images = datasets.load(small.dataset).test.first(3)
     transformed = linac(small).transform(tf.constant(images.unit()), PUBLISHED_KEY, {}).numpy()
     for name, number in (("figure14", slice(0, 3)), ("figure15", 0), ("figure16", 1), ("figure17", 2)):
         frame = make(name, small).data
@@ -157,7 +160,7 @@ def test_the_shuffle_is_the_defences_own(small: spec.Spec) -> None:
 
     figure, hidden = make("figure5", small), make("figure5", small, SECRET)
     assert not figure.data.equals(hidden.data)
-    image = data.load(small.dataset).test.first(1).unit()
+    image = datasets.load(small.dataset).test.first(1).unit()
     defence = registry.create("defences", "block-shuffle", {})
 
     def by_defence(key: int) -> np.ndarray:
@@ -171,7 +174,7 @@ def test_the_shuffle_is_the_defences_own(small: spec.Spec) -> None:
 
 def test_a_secret_key_is_never_computed_with(small: spec.Spec, monkeypatch: pytest.MonkeyPatch) -> None:
     import defences.linac
-    from attacks.surrogates import PAPER_KEYS
+    from attacks.strategies.surrogates import PAPER_KEYS
 
     real, used = defences.linac.fit, list[int]()
     monkeypatch.setattr(
@@ -221,7 +224,7 @@ def test_a_logarithmic_scale_has_decades_of_the_same_height() -> None:
 
 
 def test_a_map_shows_a_boundary_where_it_is() -> None:
-    from leaderboard.gallery.maps import Plane, classes_around
+    from bench.reproduction.gallery.maps import Plane, classes_around
 
     examples = Split(np.full((2, 4, 4, 3), 128, np.uint8), np.array([0, 1], np.int32))
     right, up = np.zeros((4, 4, 3)), np.zeros((4, 4, 3))
@@ -246,7 +249,7 @@ def shipped() -> spec.Spec:
 
 
 def test_maps_of_the_shipped_models(shipped: spec.Spec, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench import contest
+    from bench.evaluation import contest
 
     figure = make("figure4", shipped)
     frame = figure.data
@@ -261,16 +264,18 @@ def test_maps_of_the_shipped_models(shipped: spec.Spec, monkeypatch: pytest.Monk
     assert list(centre["class"]) == [ready.dataset.classes[verdict.pred[place]] for place in centre["example"]]
     assert "nominal" in " ".join(texts(figure))
     assert str(abs(PUBLISHED_KEY)) not in figure.caption + str(figure.chart) + frame.to_csv()
-    monkeypatch.setattr("leaderboard.gallery.maps.classes_around", never)
-    monkeypatch.setattr("attacks.engine.BatchEngine.run", never)
+    monkeypatch.setattr("bench.reproduction.gallery.maps.classes_around", never)
+    monkeypatch.setattr("attacks.parts.engine.BatchEngine.run", never)
     assert make("figure4", shipped).chart == figure.chart
 
 
 def test_the_defended_model_under_a_secret_key_is_not_mapped(shipped: spec.Spec) -> None:
-    from bench import artifacts, models
+    from bench.models import artifacts
 
     defence = registry.create("defences", "linac", shipped.defences["linac"])
-    wanted = [models.spec_for(shipped, data.load("cifar10"), "linac", defence, name) for name in ("published", "mine")]
+    wanted = [
+        catalogue.spec_for(shipped, datasets.load("cifar10"), "linac", defence, name) for name in ("published", "mine")
+    ]
     there = artifacts.find(wanted[0].fingerprint)
     assert there is not None
     with pytest.raises(NotTrained, match="not trained yet"):
@@ -291,7 +296,7 @@ def test_what_makes_no_sense_is_refused(shipped: spec.Spec) -> None:
 
 def test_the_names_are_known_without_tensorflow() -> None:
     code = (
-        "import sys; import leaderboard.gallery as g; assert g.NAMES; "
+        "import sys; import bench.reproduction.gallery as g; assert g.NAMES; "
         "print([m for m in ('tensorflow', 'keras', 'numba') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.reproduction import contents, grids, latex, making, pages
+from bench.reproduction.contents import Sizes
+from bench.reproduction.stored import Stored
 from bench.store import queries, schema
 from bench.store.database import writing
 from bench.store.outcomes import outcomes
 from leaderboard import paper, svg
 from leaderboard.build import build
-from leaderboard.reproduced import contents, grids, latex, making, pages
-from leaderboard.reproduced.contents import Sizes
-from leaderboard.reproduced.stored import Stored
 from tests.leaderboard import stores
 from tests.leaderboard.conftest import Site
 
@@ -52,7 +52,9 @@ def test_table_1_is_counted_from_the_answers(site: Site) -> None:
 
 def test_the_papers_numbers_stand_beside_ours(site: Site) -> None:
     for name in ("table1", "table3", "table7"):
-        published = {(f.norm, f.attack, f.accuracy) for f in paper.figures() if f.where == name and f.accuracy is not None}
+        published = {
+            (f.norm, f.attack, f.accuracy) for f in paper.figures() if f.where == name and f.accuracy is not None
+        }
         shown = {(r["norm"], r["attack"], float(r["paper"])) for r in rows(site, name) if r["paper"]}
         if name == "table3":  # clean accuracies are of no norm, and stand in both
             published = {p for p in published if p[1] != "clean"}

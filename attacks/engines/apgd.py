@@ -1,0 +1,112 @@
+"""Auto-PGD as AutoAttack runs it: on the cross-entropy, on the DLR loss, and on the targeted DLR loss."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from attacks.parts import descent, draws, losses, suspicion
+from attacks.parts.apgd_steps import PICKS, Apgd, Loop, checkpoints
+from attacks.parts.compiling import compiled
+from attacks.parts.engine import BatchEngine, Fixed, Plan, Progress, Task, drive, one_of, positive, settle
+from attacks.parts.ledger import Keep
+from bench.api import Loss
+
+
+@dataclasses.dataclass(frozen=True)
+class ApgdSettings:
+    """How Auto-PGD runs; the defaults are those of AutoAttack's standard version."""
+
+    steps: int = 100
+    restarts: int = 1
+    expectation: int = 1
+    """Gradients averaged at every point, for a source that is random."""
+    keep: Keep = "first-success"
+    """What a source that is not the defended model gives: the first success, as AutoAttack; or the best margin."""
+
+    def __post_init__(self) -> None:
+        positive(self, steps=1, restarts=1, expectation=1)
+        one_of(self, keep=tuple(PICKS))
+
+
+@dataclasses.dataclass(frozen=True)
+class ApgdTargetedSettings(ApgdSettings):
+    """How targeted Auto-PGD runs."""
+
+    targets: int = 9
+    """How many classes to aim at, the strongest on the clean image first."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(self, targets=1)
+
+
+class _ApgdEngine(BatchEngine):
+    loss: ClassVar[str]
+    targeted: ClassVar[bool] = False
+    in_all = False  # a part of AutoAttack
+    Settings = ApgdSettings
+
+    def work(self, examples: int) -> int:
+        return examples * self.settings.restarts * self.settings.steps * getattr(self.settings, "targets", 1)
+
+    def attack(self, task: Task) -> None:
+        name = self._loss_name(task)
+        loss = losses.TARGETED[name] if self.targeted else descent.untargeted(losses.UNTARGETED[name])
+        ranks = min(self.settings.targets, task.classes - 1) if self.targeted else 1
+        runs = [(restart, rank) for restart in range(self.settings.restarts) for rank in range(ranks)]
+        for number, (restart, rank) in enumerate(runs):
+            progress = task.progress.section(number / len(runs), (number + 1) / len(runs))
+            rows = task.rows()
+            if len(rows):
+                targets = task.ranked(rows, rank) if self.targeted else None
+                seeds = draws.fold(draws.fold(task.seeds[rows], restart), rank)
+                self._descend(task, name, loss, rows, targets, restart, seeds, progress)
+            progress.reach(1.0)
+
+    def _loss_name(self, task: Task) -> str:
+        if self.loss == "dlr" and task.classes < losses.DLR_CLASSES:
+            task.ledger.sign(suspicion.NO_DLR, np.ones(len(task.labels), bool))
+            return "ce"
+        return self.loss
+
+    def _descend(
+        self, task: Task, name: str, loss: Loss, rows: np.ndarray, targets: np.ndarray | None, restart: int,
+        seeds: np.ndarray, progress: Progress,
+    ) -> None:  # fmt: skip
+        settings, source = self.settings, task.source
+        loop = Loop(source, task.norm, loss, settings.expectation, PICKS[task.ledger.keep])
+        key = ("apgd", name, self.targeted, settings.expectation, task.ledger.keep, task.norm.name)
+        closes = checkpoints(settings.steps)
+
+        def block(state: Apgd, fixed: Fixed, first: int, last: int) -> Apgd:
+            return compiled(source, key, loop.block, state, fixed, task.epsilon, closes, first, last)
+
+        fixed = task.fixed(rows, targets)
+        state = compiled(source, (*key, "start"), loop.start, fixed, seeds, task.epsilon)
+        task.ledger.spend(rows, gradients=settings.expectation)
+        plan = Plan(settings.steps, restart, progress, gradients=settings.expectation)
+        state, fixed, rows = drive(task, block, state, fixed, rows, plan)
+        settle(task, state, rows, restart, fixed.targets.numpy())
+
+
+class ApgdCe(_ApgdEngine):
+    """Auto-PGD on the cross-entropy: AutoAttack's first part."""
+
+    loss = "ce"
+
+
+class ApgdDlr(_ApgdEngine):
+    """Auto-PGD on the difference-of-logits ratio, a loss that no rescaling of the logits can hide."""
+
+    loss = "dlr"
+
+
+class ApgdT(_ApgdEngine):
+    """Auto-PGD on the targeted difference-of-logits ratio towards nine classes: AutoAttack's second part."""
+
+    loss = "dlr"
+    targeted = True
+    Settings = ApgdTargetedSettings

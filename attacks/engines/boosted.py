@@ -1,0 +1,147 @@
+"""Gradient descent made to carry over to other models: momentum, input diversity and translations."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from attacks.parts import descent, draws, losses
+from attacks.parts.compiling import compiled
+from attacks.parts.engine import BatchEngine, Fixed, Plan, Progress, Task, drive, positive, settle
+from attacks.parts.norms import Norm
+from attacks.parts.sums import image_sum, spread
+from attacks.parts.watch import Watch, observe
+from bench.api import Source, UsageError, each_image
+
+
+@dataclasses.dataclass(frozen=True)
+class BoostedSettings:
+    """Which boosters, and how strong; 0 turns one off."""
+
+    steps: int = 50
+    restarts: int = 1
+    step_size: float = 0.1
+    """In units of epsilon."""
+    momentum: float = 1.0
+    """How much of the past gradients, each over its L1 length, is kept."""
+    diversity: float = 0.5
+    """The probability that the model sees an image shrunk by up to an eighth and shifted, at each step."""
+    translation: int = 2
+    """The gradient is smoothed by a Gaussian of this radius, as if the model were attacked at all small shifts."""
+
+    def __post_init__(self) -> None:
+        positive(self, steps=1, restarts=1, step_size=0, momentum=0, translation=0)
+        if not 0 <= self.diversity <= 1:
+            raise UsageError(f"diversity is {self.diversity}: give a probability from 0 to 1")
+
+
+class Boosted(BatchEngine):
+    """Transfer boosters (ours): sign or L2 steps with momentum, input diversity and translation smoothing."""
+
+    Settings = BoostedSettings
+    in_all = False
+    beyond = True
+
+    def work(self, examples: int) -> int:
+        return examples * self.settings.restarts * self.settings.steps
+
+    def attack(self, task: Task) -> None:
+        for restart in range(self.settings.restarts):
+            progress = task.progress.section(restart / self.settings.restarts, (restart + 1) / self.settings.restarts)
+            rows = task.rows()
+            if len(rows):
+                self._descend(task, rows, restart, progress)
+            progress.reach(1.0)
+
+    def _descend(self, task: Task, rows: np.ndarray, restart: int, progress: Progress) -> None:
+        settings, source, norm = self.settings, task.source, task.norm
+        key = ("boosted", dataclasses.astuple(settings), norm.name)
+        steps = boosted_steps(source, norm, settings)
+        seeds = draws.fold(task.seeds[rows], restart)
+
+        def start(origin: tf.Tensor, seeds: tf.Tensor, epsilon: tf.Tensor) -> Boosting:
+            images = norm.random_start(origin, seeds, epsilon)
+            begun = descent.begin(descent.steepest(norm), images)
+            return Boosting(images, tf.zeros_like(images), seeds, begun.best, begun.watch)
+
+        def block(state: Boosting, fixed: Fixed, first: int, last: int) -> Boosting:
+            return compiled(source, key, steps, state, fixed, task.epsilon, first, last)
+
+        fixed = task.fixed(rows)
+        state = compiled(source, (*key, "start"), start, fixed.origin, seeds, task.epsilon)
+        state, fixed, rows = drive(task, block, state, fixed, rows, Plan(settings.steps, restart, progress))
+        if len(rows):
+            best = compiled(source, "finish", descent.finish(source), state.best, state.images, fixed.labels)
+            task.ledger.spend(rows, queries=1)
+            settle(task, state._replace(best=best), rows, restart, fixed.targets.numpy())
+
+
+class Boosting(NamedTuple):
+    """Where a boosted descent stands."""
+
+    images: tf.Tensor  # B×H×W×C
+    velocity: tf.Tensor  # B×H×W×C
+    seeds: tf.Tensor  # B×2
+    best: descent.Best
+    watch: Watch
+
+
+def boosted_steps(source: Source, norm: Norm, settings: BoostedSettings) -> Callable[..., Boosting]:
+    """A function (state, fixed, epsilon, first, last) that does the steps first..last−1. Only the end is judged."""
+
+    def block(state: Boosting, fixed: Fixed, epsilon: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> Boosting:
+        def one(step: tf.Tensor, state: Boosting) -> tuple[tf.Tensor, Boosting]:
+            with tf.GradientTape() as tape:
+                tape.watch(state.images)
+                seen = diverse(state.images, state.seeds, step, settings.diversity)
+            found = source.gradient(descent.untargeted(losses.margin), seen, fixed.labels, fixed.targets)
+            margin = losses.margin(found.logits, fixed.labels)
+            watch, gradient = observe(state.watch, found, margin)
+            gradient = tape.gradient(seen, state.images, output_gradients=gradient)
+            gradient = smooth(tf.ensure_shape(gradient, state.images.shape), settings.translation)
+            scale = image_sum(tf.abs(gradient))
+            velocity = settings.momentum * state.velocity + gradient / spread(tf.maximum(scale, 1e-12))
+            moved = state.images - settings.step_size * epsilon * norm.steepest(velocity)
+            images = norm.project(moved, fixed.origin, epsilon)
+            return step + 1, Boosting(images, velocity, state.seeds, state.best, watch)
+
+        return tf.while_loop(lambda step, _: step < last, one, (first, state))[1]
+
+    return block
+
+
+def diverse(images: tf.Tensor, seeds: tf.Tensor, step: tf.Tensor, probability: float) -> tf.Tensor:
+    """Each image, with this probability, shrunk by up to an eighth and put somewhere in a black frame: B×H×W×C."""
+
+    def draw(seed: tf.Tensor) -> tf.Tensor:
+        return tf.random.stateless_uniform([4], tf.random.fold_in(seed, step), alg="philox")
+
+    chance, size, right, down = tf.unstack(draws.each_seed(draw, seeds), axis=1)
+    zoom = tf.where(chance < probability, 1 / (1 - size / 8), 1.0)  # output to input coordinates
+    height, width = float(images.shape[1]), float(images.shape[2])
+    zero = tf.zeros_like(zoom)
+    transforms = tf.stack(
+        [zoom, zero, (1 - zoom) * right * width, zero, zoom, (1 - zoom) * down * height, zero, zero], axis=1
+    )
+    return tf.raw_ops.ImageProjectiveTransformV3(
+        images=images, transforms=transforms, output_shape=list(images.shape[1:3]), fill_value=0.0,
+        interpolation="BILINEAR", fill_mode="CONSTANT",
+    )  # fmt: skip
+
+
+def smooth(gradient: tf.Tensor, radius: int) -> tf.Tensor:
+    """The gradient (B×H×W×C) under a Gaussian of width radius/2, cut off at the radius."""
+    if radius == 0:
+        return gradient
+    line = np.exp(-0.5 * (np.arange(-radius, radius + 1) / (radius / 2)) ** 2)
+    kernel = (np.outer(line, line) / line.sum() ** 2).astype(np.float32)
+    filters = np.repeat(kernel[:, :, None, None], gradient.shape[3], axis=2)
+
+    def one(part: tf.Tensor) -> tf.Tensor:
+        return tf.nn.depthwise_conv2d(part, filters, (1, 1, 1, 1), "SAME")
+
+    return each_image(one, gradient, signature=tf.TensorSpec(gradient.shape[1:], tf.float32))

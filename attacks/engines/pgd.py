@@ -1,0 +1,100 @@
+"""PGD with restarts, as DeepMind's robustness evaluations run it, and its sign-gradient form."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import tensorflow as tf
+
+from attacks.parts import descent, draws, losses
+from attacks.parts.compiling import compiled
+from attacks.parts.engine import BatchEngine, Fixed, Plan, Progress, Task, drive, one_of, positive, settle
+from bench.api import Loss
+
+RULES = ("auto", "adam", "sign")
+
+
+@dataclasses.dataclass(frozen=True)
+class PgdSettings:
+    """How PGD runs. Its step rule is open in the paper; the defaults are those of DeepMind's public evaluation code."""
+
+    steps: int = 100
+    restarts: int = 10
+    rule: Literal["auto", "adam", "sign"] = "auto"
+    """Adam on the raw gradient, or the steepest direction of the norm (in L-inf the sign of the gradient, in L2 the
+    gradient over its length); by itself the stronger of the two, which is Adam in L-inf and the other in L2."""
+    loss: Literal["margin", "ce", "dlr"] = "margin"
+    learning_rate: float = 0.1
+    """Adam's rate, in units of a pixel value."""
+    step_size: float = 0.5
+    """The first step of the sign rule, in units of epsilon: long enough to cross the ball even in a few steps."""
+    decay: float = 0.1
+    """What the rate is multiplied by after half, and again after three quarters of the steps."""
+    candidates: Literal["step", "restart"] = "step"
+    """What the best margin is chosen from: all iterates, or only the last iterate of every restart."""
+
+    def __post_init__(self) -> None:
+        positive(self, steps=1, restarts=1, learning_rate=0, step_size=0, decay=0)
+        one_of(self, rule=RULES, loss=tuple(losses.UNTARGETED), candidates=("step", "restart"))
+
+
+def rates(settings: Any, rule: str, epsilon: float) -> np.ndarray:
+    """The rate of every step: lowered at half and at three quarters of the steps."""
+    first = settings.learning_rate if rule == "adam" else settings.step_size * epsilon
+    step = np.arange(settings.steps)
+    drops = (2 * step >= settings.steps).astype(int) + (4 * step >= 3 * settings.steps)
+    return (first * settings.decay**drops).astype(np.float32)
+
+
+def descend(
+    task: Task, settings: Any, loss: Loss, rows: np.ndarray, targets: np.ndarray | None, restart: int,
+    seeds: np.ndarray, progress: Progress, reach: float = 1.0,
+) -> None:  # fmt: skip
+    """One restart on the examples `rows` (n, int) towards `targets` (n) or any class; seeds are n×2.
+
+    It starts from a random point at most `reach` × epsilon away from each image.
+    """
+    source, norm = task.source, task.norm
+    name = norm.rule if settings.rule == "auto" else settings.rule
+    rule = descent.adam() if name == "adam" else descent.steepest(norm)
+    key = ("descent", targets is None, settings.loss, name, settings.candidates, norm.name)
+    steps = descent.steps(source, norm, rule, loss, every_step=settings.candidates == "step")
+    rate = rates(settings, name, float(task.epsilon))
+
+    def start(origin: tf.Tensor, seeds: tf.Tensor, epsilon: tf.Tensor) -> descent.Descent:
+        return descent.begin(rule, norm.random_start(origin, seeds, epsilon))
+
+    def block(state: descent.Descent, fixed: Fixed, first: int, last: int) -> descent.Descent:
+        return compiled(source, key, steps, state, fixed, task.epsilon, rate, first, last)
+
+    fixed = task.fixed(rows, targets)
+    state = compiled(source, (*key, "start"), start, fixed.origin, seeds, np.float32(reach) * task.epsilon)
+    state, fixed, rows = drive(task, block, state, fixed, rows, Plan(settings.steps, restart, progress))
+    if len(rows):
+        judge = descent.finish(source)
+        best = compiled(source, "finish", judge, state.best, state.images, fixed.labels)
+        task.ledger.spend(rows, queries=1)
+        settle(task, state._replace(best=best), rows, restart, fixed.targets.numpy())
+
+
+class Pgd(BatchEngine):
+    """Projected gradient descent on the margin, with restarts; keeps the best margin."""
+
+    Settings = PgdSettings
+    reach: ClassVar[float] = 1.0  # how far from the image a restart may start, in units of epsilon
+
+    def work(self, examples: int) -> int:
+        return examples * self.settings.restarts * self.settings.steps
+
+    def attack(self, task: Task) -> None:
+        settings = self.settings
+        loss = descent.untargeted(losses.UNTARGETED[settings.loss])
+        for restart in range(settings.restarts):
+            progress = task.progress.section(restart / settings.restarts, (restart + 1) / settings.restarts)
+            rows = task.rows()
+            if len(rows):
+                seeds = draws.fold(task.seeds[rows], restart)
+                descend(task, settings, loss, rows, None, restart, seeds, progress, self.reach)
+            progress.reach(1.0)

@@ -1,0 +1,136 @@
+"""Square: random search with square windows, without gradients (Andriushchenko et al., 2020)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from attacks.parts import draws, losses
+from attacks.parts.compiling import compiled
+from attacks.parts.descent import Best
+from attacks.parts.engine import BatchEngine, Fixed, Plan, Progress, Task, drive, one_of, positive, settle
+from attacks.parts.ledger import Keep
+from attacks.parts.square_moves import MOVES, Moves
+from attacks.parts.sums import choose
+from attacks.parts.watch import Watch, fresh_watch
+from bench.api import Source
+
+HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
+"""The iterations after which the window's area is halved, in an attack of 10,000."""
+BLOCK = 25
+
+
+@dataclasses.dataclass(frozen=True)
+class SquareSettings:
+    """How Square runs."""
+
+    queries: int = 10_000
+    restarts: int = 10
+    p: float = 0.8
+    """The share of the image's area that the first window covers."""
+    rescale: bool = False
+    """Whether the schedule of the windows is stretched to the number of queries. AutoAttack's is not."""
+    stop: Literal["misclassified", "never"] = "misclassified"
+    """Whether a restart ends when the source is deceived, as the protocol has it, or goes on to a better margin."""
+    keep: Keep = "best-margin"
+    """Which restart a source that is not the defended model gives: that of the best margin, or the first to succeed."""
+
+    def __post_init__(self) -> None:
+        positive(self, queries=1, restarts=1, p=0)
+        one_of(self, stop=("misclassified", "never"), keep=("best-margin", "first-success"))
+
+
+def shares(settings: SquareSettings) -> np.ndarray:
+    """The window's share of the image's area at every iteration."""
+    iteration = np.arange(1, settings.queries)  # the start is the first query
+    if settings.rescale:
+        iteration = iteration * 10_000 // settings.queries
+    return settings.p / 2.0 ** (iteration[:, None] > np.array(HALVINGS)).sum(axis=1)
+
+
+class Search(NamedTuple):
+    """Where the search stands."""
+
+    best: Best
+    watch: Watch
+    seeds: tf.Tensor  # B×2: of this restart
+
+
+class Loop(NamedTuple):
+    """Square put together."""
+
+    source: Source
+    moves: Moves
+    stops: bool
+
+    def start(self, fixed: Fixed, seeds: tf.Tensor, epsilon: tf.Tensor) -> Search:
+        """The first images and their margins. Seeds are B×2."""
+        images = self.moves.start(fixed.origin, seeds, epsilon)
+        margin = losses.margin(self.source.logits(images), fixed.labels)
+        count = tf.shape(images)[0]
+        one = tf.ones([count], tf.int32)
+        watch = fresh_watch(count)._replace(queries=one, seen=one, low=margin, high=margin)
+        return Search(Best(images, margin), watch, seeds)
+
+    def block(self, state: Search, fixed: Fixed, epsilon: tf.Tensor, sides: tf.Tensor, number: tf.Tensor) -> Search:
+        """One query for each of the sides, with numbers drawn for the whole block, of this number, at once."""
+        # Seeds are hashes, so counting up one of their words gives streams that nobody else uses.
+        drawn = draws.uniform(state.seeds + tf.stack([0, number + 1]), [BLOCK, self.moves.draws()])
+
+        def one(step: tf.Tensor, state: Search) -> tuple[tf.Tensor, Search]:
+            best, watch = state.best, state.watch
+            images = self.moves.propose(best.images, fixed.origin, epsilon, drawn[:, step], sides[step])
+            margin = losses.margin(self.source.logits(images), fixed.labels)
+            going = (best.margin >= 0) | (not self.stops)
+            gained = (margin < best.margin) & going
+            watch = watch._replace(
+                queries=watch.queries + tf.cast(going, tf.int32),
+                seen=watch.seen + 1,
+                low=tf.minimum(watch.low, margin),
+                high=tf.maximum(watch.high, margin),
+            )
+            best = Best(choose(gained, images, best.images), tf.where(gained, margin, best.margin))
+            return step + 1, Search(best, watch, state.seeds)
+
+        return tf.while_loop(lambda step, _: step < tf.shape(sides)[0], one, (tf.constant(0), state))[1]
+
+
+class Square(BatchEngine):
+    """Random search with square windows: needs the logits only, no gradients."""
+
+    Settings = SquareSettings
+    needs_gradient = False
+
+    def work(self, examples: int) -> int:
+        return examples * self.settings.restarts * self.settings.queries
+
+    def attack(self, task: Task) -> None:
+        restarts = self.settings.restarts
+        stops = self.settings.stop == "misclassified" or task.source.exact
+        moves = MOVES[task.norm.name](task.images.shape[1:])
+        loop = Loop(task.source, moves, stops)
+        task = dataclasses.replace(task, stop=stops)
+        for restart in range(restarts):
+            progress = task.progress.section(restart / restarts, (restart + 1) / restarts)
+            rows = task.rows()
+            if len(rows):
+                self._search(task, loop, rows, restart, progress)
+            progress.reach(1.0)
+
+    def _search(self, task: Task, loop: Loop, rows: np.ndarray, restart: int, progress: Progress) -> None:
+        key = ("square", loop.stops, task.norm.name)
+        sides = loop.moves.sides(shares(self.settings))
+        fixed = task.fixed(rows)
+        seeds = draws.fold(task.seeds[rows], restart)
+        state = compiled(task.source, (*key, "start"), loop.start, fixed, seeds, task.epsilon)
+
+        def block(state: Search, fixed: Fixed, first: int, last: int) -> Search:
+            now = sides[first:last]
+            return compiled(task.source, key, loop.block, state, fixed, task.epsilon, now, first)
+
+        plan = Plan(len(sides), restart, progress, gradients=0, block=BLOCK)
+        state, fixed, rows = drive(task, block, state, fixed, rows, plan)
+        settle(task, state, rows, restart, fixed.targets.numpy())

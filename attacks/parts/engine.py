@@ -1,0 +1,226 @@
+"""What all engines share: one batch at a time, a ledger for each, work reported as it is done."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from attacks.parts import norms, suspicion
+from attacks.parts.compiling import compiled
+from attacks.parts.ledger import Keep, Ledger, joined
+from bench.api import Attacked, Batch, Engine, Report, Source, UsageError
+
+BLOCK = 10
+"""Steps between two looks at which examples are solved."""
+
+
+class Progress:
+    """Reports whole units of work, `total` of them in the end, however the work is cut."""
+
+    def __init__(self, report: Report, total: int) -> None:
+        self._report, self._total, self._done = report, total, 0
+
+    def reach(self, share: float) -> None:
+        """This share of all the work, from 0 to 1, is done by now."""
+        done = round(self._total * share)
+        if done > self._done:
+            self._report(done - self._done)
+            self._done = done
+
+    def section(self, start: float, end: float) -> Progress:
+        """A part of this progress, from one share to another."""
+        return _Section(self, start, end)
+
+
+class _Section(Progress):
+    def __init__(self, whole: Progress, start: float, end: float) -> None:
+        self._whole, self._start, self._end = whole, start, end
+
+    def reach(self, share: float) -> None:
+        self._whole.reach(self._start + (self._end - self._start) * share)
+
+
+class Fixed(NamedTuple):
+    """What does not change about the examples under attack."""
+
+    origin: tf.Tensor  # B×H×W×C
+    labels: tf.Tensor  # B
+    targets: tf.Tensor  # B; −1 for untargeted
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One batch to attack."""
+
+    source: Source
+    norm: norms.Norm
+    epsilon: np.float32
+    images: np.ndarray  # B×H×W×C
+    labels: np.ndarray  # B
+    seeds: np.ndarray  # B×2
+    logits: np.ndarray  # B×classes, of the clean images
+    ledger: Ledger
+    progress: Progress
+    drop: bool
+    """Whether an example is left out of the next descents once it is misclassified."""
+    stop: bool
+    """Whether an example is left out of the rest of a descent as well."""
+
+    @property
+    def classes(self) -> int:
+        return self.logits.shape[1]
+
+    def rows(self) -> np.ndarray:
+        """The examples still to be attacked."""
+        return np.flatnonzero(~self.ledger.success) if self.drop else np.arange(len(self.labels))
+
+    def fixed(self, rows: np.ndarray, targets: np.ndarray | None = None) -> Fixed:
+        """These examples (n, int) as tensors; targets are n."""
+        aims = np.full(len(rows), -1, np.int32) if targets is None else targets
+        return Fixed(tf.constant(self.images[rows]), tf.constant(self.labels[rows]), tf.constant(aims))
+
+    def ranked(self, rows: np.ndarray, rank: int) -> np.ndarray:
+        """The class in this place of the clean logits, the true class left out: 0 is the strongest other class."""
+        others = np.array(self.logits[rows])
+        others[np.arange(len(rows)), self.labels[rows]] = -np.inf
+        return np.argsort(-others, axis=1, kind="stable")[:, rank].astype(np.int32)
+
+
+class BatchEngine(Engine):
+    """An engine that attacks batch by batch."""
+
+    @property
+    def keep(self) -> Keep:
+        """Which of an example's adversarial images is kept: engines with a choice have it in their settings."""
+        keep: Keep = getattr(self.settings, "keep", "best-margin")
+        return keep
+
+    def run(self, source: Source, batch: Batch, report: Report) -> Attacked:
+        check(type(self), source, batch)
+        progress = Progress(report, self.work(len(batch.labels)))
+        total = max(len(batch.labels), 1)
+        ledgers = []
+        for start in range(0, total, batch.batch_size):
+            part = slice(start, min(start + batch.batch_size, total))
+            section = progress.section(part.start / total, part.stop / total)
+            task = self.task(source, batch, part, section)
+            if len(task.labels):
+                self.attack(task)
+            ledgers.append(task.ledger)
+            section.reach(1.0)
+        return self.result(joined(ledgers))
+
+    def task(self, source: Source, batch: Batch, part: slice, progress: Progress) -> Task:
+        """What is known of one part of the batch before the attack: the clean logits, and a ledger."""
+        images, labels = batch.images[part].astype(np.float32), batch.labels[part].astype(np.int32)
+        logits = forward(source, images)
+        ledger = Ledger(images, labels, logits, self.keep)
+        if len(labels) and not np.array_equal(logits[:1], forward(source, images[:1]), equal_nan=True):
+            ledger.sign(suspicion.RANDOMISED, np.ones(len(labels), bool))
+        return Task(
+            source=source,
+            norm=norms.named(batch.norm),
+            epsilon=np.float32(batch.epsilon),
+            images=images,
+            labels=labels,
+            seeds=batch.seeds[part],
+            logits=logits,
+            ledger=ledger,
+            progress=progress,
+            drop=source.exact or self.keep == "first-success",
+            stop=source.exact,
+        )
+
+    @abc.abstractmethod
+    def attack(self, task: Task) -> None:
+        """Attacks one batch, writing what it finds into the task's ledger."""
+
+    def result(self, attacked: Attacked) -> Attacked:
+        """A last word on the whole result."""
+        return attacked
+
+
+def forward(source: Source, images: np.ndarray) -> np.ndarray:
+    """The source's logits (B×classes) of images (B×H×W×C)."""
+    return compiled(source, "logits", source.logits, images).numpy()
+
+
+def check(engine: type[Engine], source: Source, batch: Batch) -> None:
+    """Refuses what cannot be attacked."""
+    if engine.needs_gradient and not source.has_gradient:
+        raise UsageError(
+            f"{engine.__name__} needs gradients and source {source.name!r} has none: use square, which needs none"
+        )
+    if not batch.epsilon >= 0:
+        raise UsageError(f"epsilon {batch.epsilon} is not a size: give a number that is not negative")
+
+
+def select(structure: Any, rows: np.ndarray) -> Any:
+    """The given rows of every tensor in a structure."""
+    return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), structure)
+
+
+Block = Callable[[Any, Fixed, int, int], Any]
+"""block(state, fixed, first, last) does the steps first..last−1. A state has `best` and `watch`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How a descent is driven."""
+
+    steps: int
+    restart: int
+    progress: Progress
+    gradients: int = 1  # an example and step
+    queries: int = 0  # an example and step
+    block: int = BLOCK
+
+
+def drive(task: Task, block: Block, state: Any, fixed: Fixed, rows: np.ndarray, plan: Plan) -> tuple[Any, Fixed, Any]:
+    """Runs a descent on the examples `rows` (n, int), putting aside those that are solved on the way.
+
+    Gives back the state, the constants and the rows of the examples that went all the way; the ledger has the others.
+    """
+    for first in range(0, plan.steps, plan.block):
+        if not len(rows):
+            break
+        last = min(first + plan.block, plan.steps)
+        state = block(state, fixed, first, last)
+        task.ledger.spend(rows, (last - first) * plan.gradients, (last - first) * plan.queries)
+        if task.stop:
+            solved = state.best.margin.numpy() < 0
+            if solved.any():
+                done, left = np.flatnonzero(solved), np.flatnonzero(~solved)
+                settle(task, select(state, done), rows[done], plan.restart, fixed.targets.numpy()[done])
+                state, fixed, rows = select(state, left), select(fixed, left), rows[left]
+        plan.progress.reach(last / plan.steps)
+    return state, fixed, rows
+
+
+def settle(task: Task, state: Any, rows: np.ndarray, restart: int, targets: np.ndarray) -> None:
+    """Enters what a descent has found into the ledger."""
+    if len(rows):
+        task.ledger.spend(rows, queries=state.watch.queries.numpy())
+        task.ledger.offer(rows, state.best.images.numpy(), state.best.margin.numpy(), restart, targets)
+        task.ledger.watched(rows, state.watch)
+
+
+def positive(settings: Any, **bounds: float) -> None:
+    """Refuses settings below their least value: positive(self, steps=1)."""
+    for name, least in bounds.items():
+        value = getattr(settings, name)
+        if not value >= least:
+            raise UsageError(f"{name} is {value}: give at least {least}")
+
+
+def one_of(settings: Any, **choices: Sequence[str]) -> None:
+    """Refuses settings that are none of their choices: one_of(self, rule=("adam", "sign"))."""
+    for name, known in choices.items():
+        value = getattr(settings, name)
+        if value not in known:
+            raise UsageError(f"{name} is {value!r}: use one of {', '.join(known)}")

@@ -1,0 +1,122 @@
+"""What an attack has found and spent so far, example by example."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from attacks.parts import suspicion
+from attacks.parts.watch import Watch
+from bench.api import Attacked
+
+Keep = Literal["best-margin", "first-success"]
+"""Which of several adversarial images of an example is kept: that of the best margin, or the first to succeed."""
+
+
+class Ledger:
+    """The record of N examples under attack: at first the clean images themselves."""
+
+    def __init__(self, images: np.ndarray, labels: np.ndarray, logits: np.ndarray, keep: Keep) -> None:
+        count = len(images)
+        self.keep = keep
+        self.images = np.array(images, dtype=np.float32)
+        self.margin = clean_margin(logits, labels)
+        self.restart = np.full(count, -1, np.int32)
+        self.target = np.full(count, -1, np.int32)
+        self.gradients = np.zeros(count, np.int64)
+        self.queries = np.ones(count, np.int64)
+        self.part: np.ndarray | None = None  # N, int32: which part of an attack in several found the images
+        self._evaluations = np.zeros(count, np.int64)
+        self._zero = np.zeros(count, np.int64)
+        self._broken = np.zeros(count, np.int64)
+        self._moved = np.zeros(count, bool)
+        self._signs: dict[str, np.ndarray] = suspicion.of_logits(logits)
+
+    @property
+    def success(self) -> np.ndarray:
+        """Which examples the source misclassifies by now: N, bool."""
+        return self.margin < 0
+
+    def offer(
+        self, rows: np.ndarray, images: np.ndarray, margin: np.ndarray, restart: int, target: np.ndarray | None = None
+    ) -> None:
+        """Takes the images (n×H×W×C) of the examples `rows` (n, int) where they are better than what is there."""
+        better = margin < self.margin[rows]
+        if self.keep == "first-success":
+            better = (margin < 0) & ~self.success[rows]
+        taken = rows[better]
+        self.images[taken] = images[better]
+        self.margin[taken] = margin[better]
+        self.restart[taken] = restart
+        self.target[taken] = -1 if target is None else target[better]
+
+    def spend(self, rows: np.ndarray, gradients: int = 0, queries: int | np.ndarray = 0) -> None:
+        """Counts what each of the examples `rows` has cost."""
+        self.gradients[rows] += gradients
+        self.queries[rows] += queries
+
+    def watched(self, rows: np.ndarray, watch: Watch) -> None:
+        """Takes note of what the gradients of the examples `rows` looked like during one descent."""
+        self._evaluations[rows] += np.asarray(watch.seen)
+        self._zero[rows] += np.asarray(watch.zero)
+        self._broken[rows] += np.asarray(watch.broken)
+        self._moved[rows] |= np.asarray(watch.high) > np.asarray(watch.low)
+
+    def merge(self, other: Ledger) -> None:
+        """Takes in what another attack on the same examples has found and spent."""
+        better = other.margin < self.margin if self.keep == "best-margin" else other.success & ~self.success
+        for column in ("images", "margin", "restart", "target"):
+            getattr(self, column)[better] = getattr(other, column)[better]
+        for column in ("gradients", "queries", "_evaluations", "_zero", "_broken"):
+            getattr(self, column)[:] += getattr(other, column)
+        self._moved |= other._moved
+        self._signs |= other._signs
+
+    def sign(self, name: str, mask: np.ndarray) -> None:
+        """Adds a sign of doubt for the examples of the mask (N, bool)."""
+        self._signs[name] = mask
+
+    def flags(self) -> dict[str, int]:
+        """Every flag that concerns an example, with the number of such examples."""
+        signs = {
+            **self._signs,
+            suspicion.ZERO_GRADIENT: (self._evaluations > 0) & (2 * self._zero >= self._evaluations),
+            suspicion.BROKEN_GRADIENT: self._broken > 0,
+            # One evaluation alone cannot show a movement.
+            suspicion.STILL_LOSS: (self._evaluations > 1) & ~self._moved,
+        }
+        return {name: int(mask.sum()) for name, mask in signs.items() if mask.any()}
+
+
+def clean_margin(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """z_y − max other z, on N×classes logits: N."""
+    rows = np.arange(len(labels))
+    others = np.array(logits, dtype=np.float32)
+    own = others[rows, labels].copy()
+    others[rows, labels] = -np.inf
+    return own - others.max(axis=1, initial=-np.inf)
+
+
+def joined(ledgers: Sequence[Ledger]) -> Attacked:
+    """The result of an engine from the ledgers of its batches, in order."""
+
+    def column(name: str) -> np.ndarray:
+        return np.concatenate([getattr(ledger, name) for ledger in ledgers])
+
+    flags: dict[str, int] = {}
+    for ledger in ledgers:
+        for name, count in ledger.flags().items():
+            flags[name] = flags.get(name, 0) + count
+    return Attacked(
+        images=column("images"),
+        success=column("success"),
+        margin=column("margin"),
+        restart=column("restart"),
+        target=column("target"),
+        gradients=column("gradients"),
+        queries=column("queries"),
+        part=None if ledgers[0].part is None else column("part"),
+        flags=flags,
+    )

@@ -1,0 +1,38 @@
+"""The defended model of a keyless defence, which anybody can compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attacks.parts.sources import ModelSource
+from bench.api import Defence, Knowledge, Source, Strategy
+
+SELF = "self"
+
+
+def refusal(defence: Defence, source: str) -> str | None:
+    if source == SELF and defence.keyed:
+        return "the defended model itself can only be computed with the private key"
+    return None
+
+
+def build(knowledge: Knowledge) -> Source:
+    """The defence and its classifier, forward and backward."""
+
+    def forward(images):  # type: ignore[no-untyped-def]
+        return knowledge.classifier(knowledge.defence.transform(images, None, knowledge.state), training=False)
+
+    return ModelSource(SELF, forward, exact=True)
+
+
+class Standard(Strategy):
+    """The usual white-box attack, straight through a differentiable keyless defence."""
+
+    def sources(self, defence: Defence) -> Sequence[str]:
+        return [SELF] if not defence.keyed and defence.gradient == "exact" else []
+
+    def refusal(self, defence: Defence, source: str) -> str | None:
+        return refusal(defence, source)
+
+    def build(self, source: str, knowledge: Knowledge) -> Source:
+        return build(knowledge)

@@ -1,0 +1,67 @@
+"""Models of the attacker's own, whose adversarial images may carry over to the defended model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from attacks.parts.engine import positive
+from attacks.parts.sources import ModelSource
+from attacks.strategies import surrogates
+from bench.api import Defence, Knowledge, Source, Strategy, TrainedClassifier
+
+NOMINAL = "nominal"
+ADVERSARIAL = ("at-linf", "at-l2")
+
+
+@dataclasses.dataclass(frozen=True)
+class TransferSettings:
+    """Which of the attacker's models `all` means."""
+
+    adversarial: bool = True
+    """Whether to transfer from the two adversarially trained models."""
+    surrogates: int = 0
+    """From so many models trained with the defence, under keys of the attacker's own."""
+
+    def __post_init__(self) -> None:
+        positive(self, surrogates=0)
+
+
+class Transfer(Strategy):
+    """Transfer from models the attacker trains: nominally, adversarially, or with the defence under other keys."""
+
+    Settings = TransferSettings
+
+    def sources(self, defence: Defence) -> Sequence[str]:
+        if not defence.keyed:
+            return []
+        plain = [NOMINAL, *(ADVERSARIAL if self.settings.adversarial else ())]
+        return plain + surrogates.names(surrogates.SURROGATE, self.settings.surrogates)
+
+    def builds(self, defence: Defence, source: str) -> bool:
+        own_key = surrogates.number_of(surrogates.SURROGATE, source) is not None
+        return source in (NOMINAL, *ADVERSARIAL) or (own_key and defence.keyed)
+
+    def build(self, source: str, knowledge: Knowledge) -> Source:
+        number = surrogates.number_of(surrogates.SURROGATE, source)
+        trained = plain(source, knowledge) if number is None else surrogates.surrogate(knowledge, number)
+        return surrogates.as_source(source, trained)
+
+
+def plain(source: str, knowledge: Knowledge) -> TrainedClassifier:
+    """The same network on plain RGB: nominal, at-linf or at-l2."""
+    return knowledge.workshop.classifier("none", {}, role="" if source == NOMINAL else source)
+
+
+class OwnModels(Strategy):
+    """Transfer from models the user brings with --source FILE.keras."""
+
+    def sources(self, defence: Defence) -> Sequence[str]:
+        return []  # the harness adds what the user gave
+
+    def builds(self, defence: Defence, source: str) -> bool:
+        return source.startswith("user:")
+
+    def build(self, source: str, knowledge: Knowledge) -> Source:
+        model = knowledge.workshop.user_model(source)
+        return ModelSource(source, lambda images: model(images, training=False))

@@ -1,0 +1,68 @@
+"""`bench verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from bench.api import BenchError, UsageError
+from bench.commands.options import db_option, examples, key_option
+from bench.support import devices
+
+
+@click.command(
+    epilog=examples("bench verify", "bench verify --db results/bench.db --key-file my.key", "bench verify --zoo")
+)
+@db_option
+@key_option
+@click.option("--zoo", is_flag=True, help="Instead, measure the models that come with the package on all test images.")
+def verify(db: str, key_file: Path | None, zoo: bool) -> None:
+    """Judge every stored adversarial image again from nothing, and compare with every stored row."""
+    if zoo:
+        _verify_zoo()
+        return
+    from bench import keys
+    from bench.evaluation import images
+    from bench.store.database import explained, open_database
+    from bench.support.progress import Reporter
+
+    key, reporter = keys.load(key_file), Reporter()
+    engine = open_database(db, create=False)
+    devices.configure()
+    from bench.evaluation.verify import verify as check
+
+    with explained(db):
+        findings = check(engine, images.folder_of(db), key, reporter.say)
+    problems = [*findings.problems, *findings.unjudged.values()]
+    for problem in problems:
+        click.echo(problem)
+    kept = f"; {findings.without_images} rows without kept images were not judged" if findings.without_images else ""
+    click.echo(f"{findings.rows} rows judged again, {len(problems)} problems{kept}")
+    if problems:
+        raise BenchError(f"{len(problems)} stored results do not hold, or could not be judged")
+
+
+def _verify_zoo() -> None:
+    from bench import keys, spec
+    from bench.data import datasets
+    from bench.support.progress import Reporter
+
+    resolved, reporter = spec.resolve("laptop"), Reporter()
+    devices.configure()
+    from bench.models import shipped
+
+    entries, count = shipped.manifest(), len(datasets.load(resolved.dataset).test)
+    if count < min(entry.test_images for entry in entries):
+        raise UsageError(f"the zoo was measured on all test images, and {count} are here: run 'bench data fetch' first")
+    found: list[str] = []
+    with reporter.track("measuring the zoo", len(entries)):
+        for entry in entries:
+            wrong = shipped.problem(entry, shipped.Shelf(resolved, keys.published(), reporter.say), reporter.say)
+            found += [wrong] if wrong else []
+            reporter.advance(1, entry.name)
+    for problem in found:
+        click.echo(problem)
+    click.echo(f"{len(entries)} models measured on {count} test images, {len(found)} problems")
+    if found:
+        raise BenchError(f"{len(found)} models of the zoo are not what the manifest says")

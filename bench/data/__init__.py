@@ -1,0 +1,1 @@
+"""Images to train on and to attack, and how they get here."""

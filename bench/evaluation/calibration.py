@@ -1,0 +1,177 @@
+"""Times on this machine what attacks compute: networks and transforms apart, each once and for about a second.
+
+A deep network is timed by a shallow one of its width, whose time is scaled by the ratio of their multiplications: the
+blocks of a wide residual network are alike. Models that are not trained yet are timed with random weights, which cost
+the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from bench import registry
+from bench.api import Defence, Shape
+from bench.data.datasets import Dataset
+from bench.spec import Spec
+
+PLAIN = ("nominal", "at-linf", "at-l2")
+MEMBERS = {"ensemble": PLAIN}  # sources that are several models at once
+SHALLOW = 16  # layers: a deeper network is timed by one of these
+SECONDS = 0.5  # how long a pass is timed
+
+
+def kind_of(source: str) -> str:
+    """What a pass over a source computes: a plain network, the bypass, the defence or its reconstruction."""
+    name = source.partition(":")[0]
+    if name in (*PLAIN, "user", *MEMBERS):
+        return "plain"
+    if name.startswith("bypass") or name.endswith("bypass"):
+        return "bypass"
+    return "reconstruction" if name == "reconstruction" else "defended"
+
+
+def recipe_of(spec: Spec, defence: str, source: str) -> dict[str, Any]:
+    """How a source's network is made: its depth, width, epochs and so on. A defence's name means its own classifier."""
+    name = source.partition(":")[0]
+    fields, _ = spec.recipe(*((name, "none") if name in PLAIN else (f"{name}:{defence}", name, defence)))
+    return fields
+
+
+@dataclasses.dataclass(frozen=True)
+class Seconds:
+    """Of one image on this machine with all its cores busy: forward, and forward and back to the image."""
+
+    query: float = 0.0
+    gradient: float = 0.0
+
+    def __add__(self, other: Seconds) -> Seconds:
+        return Seconds(self.query + other.query, self.gradient + other.gradient)
+
+    def times(self, factor: float) -> Seconds:
+        return Seconds(self.query * factor, self.gradient * factor)
+
+
+class Calibration:
+    """The passes that a defence's sources need, each timed the first time it is asked for; `say` hears which."""
+
+    def __init__(
+        self, spec: Spec, dataset: Dataset, name: str, defence: Defence, say: Callable[[str], None] = lambda text: None
+    ) -> None:
+        self._spec, self._dataset, self._name, self._defence, self._say = spec, dataset, name, defence, say
+        self._known: dict[tuple[object, ...], Seconds] = {}
+        self.scaled: set[int] = set()
+        """The depths of networks that were timed by shallower ones."""
+
+    def source(self, source: str) -> Seconds:
+        """One pass over the source."""
+        passes = (self.front(member) + self.network(member) for member in MEMBERS.get(source, (source,)))
+        return functools.reduce(Seconds.__add__, passes)
+
+    def judging(self) -> float:
+        """What the referee needs for an image: the transform and the defended classifier."""
+        return self.source(self._name).query
+
+    def front(self, source: str) -> Seconds:
+        """What is before the source's network: a transform, the bypass's stand-in for it, or nothing."""
+        kind = kind_of(source)
+        if kind == "plain":
+            return Seconds()
+        if kind == "bypass":
+            return self._once(
+                ("bypass",), f"the bypass of {self._name}", lambda: self._timed(self._bypass(), self._shape)
+            )
+        defence = self._variant(kind)
+        what = f"the transform of {self._name}" + (" that reconstructs" if defence is not self._defence else "")
+        return self._once((kind,), what, lambda: self._timed(self._transform(defence), self._shape))
+
+    def network(self, source: str) -> Seconds:
+        """The source's network alone."""
+        from bench.models.networks import products
+
+        recipe = recipe_of(self._spec, self._name, source)
+        depth, width = recipe["depth"], recipe["width"]
+        shape = self._shape if kind_of(source) == "plain" else self._variant(kind_of(source)).output_shape(self._shape)
+        layers, classes = min(depth, SHALLOW), len(self._dataset.classes)
+        what = f"a network of {layers} layers, {width} wide, on {'×'.join(map(str, shape))}"
+        timed = self._once(
+            (shape, layers, width), what, lambda: self._timed(self._classifier(shape, layers, width), shape)
+        )
+        if layers == depth:
+            return timed
+        self.scaled.add(depth)
+        return timed.times(products(shape, classes, depth, width) / products(shape, classes, layers, width))
+
+    @property
+    def _shape(self) -> Shape:
+        return self._dataset.shape
+
+    def _variant(self, kind: str) -> Defence:
+        """The defence that a source of this kind has before its network."""
+        changed = self._defence.reconstruction() if kind == "reconstruction" else None
+        return self._defence if changed is None else registry.create("defences", self._name, changed)
+
+    def _once(self, key: tuple[object, ...], what: str, measure: Callable[[], Seconds]) -> Seconds:
+        if key not in self._known:
+            self._say(f"timing {what}")
+            self._known[key] = measure()
+        return self._known[key]
+
+    def _classifier(self, shape: Shape, depth: int, width: int) -> Callable[[Any], Any]:
+        from bench.models.networks import wide_resnet
+
+        network = wide_resnet(shape, len(self._dataset.classes), depth, width)
+        return lambda images: network(images, training=False)
+
+    def _bypass(self) -> Callable[[Any], Any]:
+        front = self._defence.bypass(self._shape)
+        return self._read_out(lambda images: front(images, training=False), self._defence)
+
+    def _transform(self, defence: Defence) -> Callable[[Any], Any]:
+        state = self._state if defence is self._defence else {}
+        return self._read_out(lambda images: defence.transform(images, 1 if defence.keyed else None, state), defence)
+
+    def _read_out(self, front: Callable[[Any], Any], defence: Defence) -> Callable[[Any], Any]:
+        """The front with the cheapest classifier behind it: logits of its channels' means."""
+        import keras
+
+        head = keras.layers.Dense(len(self._dataset.classes))
+        head.build((None, defence.output_shape(self._shape)[2]))
+        return lambda images: head(keras.ops.mean(front(images), axis=(1, 2)))
+
+    @functools.cached_property
+    def _state(self) -> Mapping[str, Any]:
+        """What the defence learns from images; from the test images, which does for a stop watch."""
+        return self._defence.fit(self._dataset.test.first(500).unit())
+
+    def _timed(self, forward: Callable[[Any], Any], shape: Shape) -> Seconds:
+        """`forward` gives logits of images of this shape; an image a core is timed."""
+        import tensorflow as tf
+
+        from attacks.parts.losses import UNTARGETED
+        from attacks.parts.sources import ModelSource
+
+        source, loss = ModelSource("timed", forward), next(iter(UNTARGETED.values()))
+        count = max(2, os.cpu_count() or 1)
+        images = tf.constant(np.random.default_rng(0).random((count, *shape), np.float32))
+        labels = tf.constant(self._dataset.test.first(count).labels)
+        query = tf.function(lambda: source.logits(images))
+        gradient = tf.function(lambda: source.gradient(loss, images, labels).gradient)
+        return Seconds(_seconds(query) / count, _seconds(gradient) / count)
+
+
+def _seconds(compute: Callable[[], Any]) -> float:
+    """Of the quickest of some calls, after a first one that compiles: others may be using the machine as well."""
+    compute().numpy()
+    found: list[float] = []
+    while len(found) < 2 or sum(found) < SECONDS:
+        began = time.perf_counter()
+        compute().numpy()
+        found.append(time.perf_counter() - began)
+    return min(found)

@@ -1,0 +1,106 @@
+"""What a run will cost before it runs: counts from the engines' budgets, times from a short calibration here.
+
+Counts are the most that can be needed: attacks stop early on what they have broken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from bench import registry
+from bench.api import Engine
+from bench.evaluation.calibration import MEMBERS, Calibration, kind_of, recipe_of
+from bench.plan import Pair
+from bench.spec import Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Count:
+    """Passes over one image, or over many: with a gradient, without one, and transforms by the defence among them."""
+
+    gradients: int = 0
+    queries: int = 0
+    transforms: int = 0
+
+    def __add__(self, other: Count) -> Count:
+        return Count(self.gradients + other.gradients, self.queries + other.queries, self.transforms + other.transforms)
+
+    def times(self, factor: int) -> Count:
+        return Count(self.gradients * factor, self.queries * factor, self.transforms * factor)
+
+
+def budget(pair: Pair) -> Count:
+    """The most an engine spends on one example; every pass on a source that has the defence in it is a transform."""
+    engine = registry.create("attacks", pair.engine, dataclasses.asdict(pair.settings))
+    gradients = queries = 0
+    for part in _parts(engine):
+        if part.needs_gradient:
+            gradients += part.work(1)
+        else:
+            queries += part.work(1)
+    through = kind_of(pair.source) in ("defended", "reconstruction")
+    return Count(gradients, queries, (gradients + queries) * through)
+
+
+def _parts(engine: Engine) -> Sequence[Engine]:
+    return list(getattr(engine, "engines", {}).values()) or [engine]
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """Some cells with the same engine on the same kind of source."""
+
+    engine: str
+    source: str
+    cells: int
+    examples: int
+    count: Count
+    seconds: float
+
+
+def lines(pairs: Sequence[Pair], left: Mapping[str, int], cells: int, calibration: Calibration) -> list[Line]:
+    """What the pairs cost, alike ones in one line. `left` is how many examples of a pair's `cells` cells are to do."""
+    found: dict[tuple[str, str], Line] = {}
+    for pair in pairs:
+        examples, each = left[pair.name], budget(pair)
+        once, name = calibration.source(pair.source), pair.source.partition(":")[0]
+        count = each.times(examples) + Count(transforms=examples)  # judging an image transforms it once
+        seconds = examples * (each.gradients * once.gradient + each.queries * once.query + calibration.judging())
+        before = found.get((pair.engine, name), Line(pair.engine, name, 0, 0, Count(), 0.0))
+        found[pair.engine, name] = Line(
+            pair.engine, name, before.cells + cells, before.examples + examples, before.count + count,
+            before.seconds + seconds,
+        )  # fmt: skip
+    return sorted(found.values(), key=lambda line: -line.seconds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """Models to train if none of them is there yet, and the passes with a gradient that takes."""
+
+    models: int
+    passes: int
+    seconds: float
+
+
+def training(spec: Spec, name: str, pairs: Sequence[Pair], images: int, calibration: Calibration) -> Training:
+    """The defended classifier and every source: epochs × images, and the attack's steps in adversarial training.
+
+    A step of training goes back to the weights as well, which costs as much again as going back to the image.
+    Transforms are not gone back through; a recipe with `copies` computes so many of an image, others one an epoch.
+    """
+    wanted = {name, *(m for pair in pairs for m in MEMBERS.get(pair.source, (pair.source,)))}
+    wanted -= {
+        source for source in wanted if source in ("self", "query") or source.startswith(("user", "key-", "guess"))
+    }
+    passes, seconds = 0, 0.0
+    for source in wanted:
+        fields = recipe_of(spec, name, source)
+        epochs, steps = fields["epochs"], (fields.get("adversary") or {}).get("steps", 0)
+        front, network = calibration.front(source), calibration.network(source)
+        used = fields.get("images") or images
+        passes += epochs * used * (1 + steps)
+        step = 2 * network.gradient - network.query + steps * network.gradient
+        seconds += used * (epochs * step + (fields.get("copies") or epochs) * front.query)
+    return Training(len(wanted), passes, seconds)

@@ -1,0 +1,81 @@
+"""The referee: outside every attack, the only holder of the private key, and the only one who says what is recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from bench.api import BenchError, Defence, Shape
+from bench.keys import PrivateKey
+from bench.models.catalogue import Classifier
+
+TOLERANCE = 1e-6
+
+
+class Refused(BenchError):
+    """Adversarial images that break the rules of the board."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What the defended model says of some images, one entry an example."""
+
+    pred: np.ndarray
+    correct: np.ndarray
+    margin: np.ndarray
+    distance: np.ndarray
+
+
+class Referee:
+    """Checks and classifies adversarial images with the defended model."""
+
+    def __init__(self, defence: Defence, classifier: Classifier, key: PrivateKey | None, shape: Shape) -> None:
+        from bench.models.training import classify
+
+        value = key.reveal() if key is not None else None
+        self.logits = classify(classifier.model, lambda x: defence.transform(x, value, classifier.state), shape)
+
+    def judge(
+        self, images: np.ndarray, labels: np.ndarray, adversarial: np.ndarray, norm: str, epsilon: float
+    ) -> Verdict:
+        """Images, labels and what an attack made of the images; raises Refused before classifying anything illegal."""
+        distance = check(images, adversarial, norm, epsilon)
+        logits = self.logits(adversarial)
+        if not np.isfinite(logits).all():
+            bad = np.flatnonzero(~np.isfinite(logits).all(axis=1))
+            raise BenchError(f"the defended model gives NaN or infinite logits on example {bad[0]} of the shard")
+        pred = logits.argmax(axis=1)
+        own = np.take_along_axis(logits, labels[:, None].astype(int), axis=1)[:, 0]
+        others = logits.copy()
+        np.put_along_axis(others, labels[:, None].astype(int), -np.inf, axis=1)
+        return Verdict(pred, pred == labels, own - others.max(axis=1), distance)
+
+
+def check(images: np.ndarray, adversarial: np.ndarray, norm: str, epsilon: float) -> np.ndarray:
+    """The distance of every adversarial image; raises Refused if one is not of the board."""
+    if not isinstance(adversarial, np.ndarray) or adversarial.shape != images.shape:
+        raise Refused(f"the attack returned {np.shape(adversarial)}, not images of shape {images.shape}")
+    if adversarial.dtype != np.float32:
+        raise Refused(f"the attack returned {adversarial.dtype} images, not float32")
+    if bad := _count(~np.isfinite(adversarial)):
+        raise Refused(f"the attack returned NaN or infinite values in {bad} of {len(images)} images")
+    if bad := _count((adversarial < 0) | (adversarial > 1)):
+        raise Refused(f"the attack returned values outside [0,1] in {bad} of {len(images)} images")
+    distance = distances(images, adversarial, norm)
+    if bad := int((distance > epsilon + TOLERANCE).sum()):
+        raise Refused(
+            f"the attack left the {norm} ball of {epsilon:.6g} in {bad} of {len(images)} images "
+            f"(up to {distance.max():.6g})"
+        )
+    return distance
+
+
+def distances(images: np.ndarray, adversarial: np.ndarray, norm: str) -> np.ndarray:
+    """The norm of every perturbation (N), computed in float64."""
+    delta = (adversarial.astype(np.float64) - images.astype(np.float64)).reshape(len(images), -1)
+    return np.abs(delta).max(axis=1) if norm == "linf" else np.sqrt((delta**2).sum(axis=1))
+
+
+def _count(bad: np.ndarray) -> int:
+    return int(bad.reshape(len(bad), -1).any(axis=1).sum())

@@ -1,0 +1,66 @@
+"""A board in the terminal: clean, every cell, Best Known and Best Adversary, with 95 % Wilson intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from bench.store.queries import Board, Cell, attack_names
+from bench.support.stats import wilson
+
+
+def print_boards(boards: Iterable[Board], console: Console) -> None:
+    for board in boards:
+        console.print(board_table(board))
+        if board.left_out:
+            console.print(
+                f"partial: {len(board.left_out)} of {len(board.cells)} cells are not complete and do not count"
+            )
+        if unjudged := sum(cell.imported == "unjudged" for cell in board.cells):
+            console.print(f"imported: {unjudged} of {len(board.cells)} cells were not judged here and do not count")
+
+
+def board_table(board: Board) -> Table:
+    title = f"{board.defence}  {board.norm} ε = {board.epsilon:.5g}  {board.n_examples} examples of {board.dataset}"
+    table = Table(title=escape(title), title_justify="left", title_style="bold")
+    for name in ("cell", "accuracy %", "95 % interval", "examples", "doubts"):
+        table.add_column(name, justify="left" if name in ("cell", "doubts") else "right")
+    if board.clean:
+        table.add_row("clean", *_numbers(board.clean.n_correct, board.n_examples), str(board.n_examples), "")
+    names = attack_names(board.cells)
+    for cell in board.cells:
+        table.add_row(
+            escape(_name(cell, names[cell.attack_id])),
+            *_numbers(cell.n_correct, cell.n_done),
+            _progress(cell, board.n_examples),
+            escape(", ".join(cell.doubts)),
+        )
+    table.add_section()
+    for attack, count in board.best_adversary.items():
+        table.add_row(escape(f"Best Adversary {attack}"), *_numbers(count, board.n_examples), str(board.n_examples), "")
+    if board.best_known is None:
+        table.add_row("Best Known", "–", "", "", "no complete cell")
+    else:
+        table.add_row(
+            "Best Known", *_numbers(board.best_known, board.n_examples), str(board.n_examples), "", style="bold"
+        )
+    return table
+
+
+def _name(cell: Cell, attack: str) -> str:
+    outside = "" if cell.inside_threat_model else " (outside the threat model)"
+    return f"{attack}@{cell.source}{outside}{' (imported)' if cell.imported else ''}"
+
+
+def _progress(cell: Cell, total: int) -> str:
+    return str(total) if cell.status == "done" else f"{cell.n_done}/{total} {cell.status}"
+
+
+def _numbers(correct: int, total: int) -> tuple[str, str]:
+    if not total:
+        return "–", ""
+    low, high = wilson(correct, total)
+    return f"{100 * correct / total:.2f}", f"{100 * low:.1f} to {100 * high:.1f}"

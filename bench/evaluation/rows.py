@@ -1,0 +1,62 @@
+"""From an attack's result and the referee's verdict to rows of `result`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bench.api import Attacked, BenchError
+from bench.evaluation.referee import Verdict
+
+
+def check(attacked: Attacked, count: int) -> None:
+    """Raises BenchError if an attack did not say everything it must of every example."""
+    columns = {
+        "success": attacked.success,
+        "margin": attacked.margin,
+        "restart": attacked.restart,
+        "target": attacked.target,
+        "gradients": attacked.gradients,
+        "queries": attacked.queries,
+    }
+    if attacked.part is not None:
+        columns["part"] = attacked.part
+    for name, column in columns.items():
+        if np.shape(column) != (count,):
+            raise BenchError(f"the attack returned {np.shape(column)} values of {name} for {count} examples")
+
+
+def rows_of(start: int, labels: np.ndarray, verdict: Verdict, attacked: Attacked) -> list[dict[str, Any]]:
+    """One row an example, without the ids of its cell. The examples are those from `start` on."""
+    part = attacked.part if attacked.part is not None else np.full(len(labels), -1)
+    return [
+        {
+            "example_idx": start + i,
+            "correct": int(verdict.correct[i]),
+            "pred": int(verdict.pred[i]),
+            "label": int(labels[i]),
+            "margin": float(verdict.margin[i]),
+            "distance": float(verdict.distance[i]),
+            "source_success": int(attacked.success[i]),
+            "source_margin": _finite(attacked.margin[i]),
+            "restart": int(attacked.restart[i]),
+            "target": int(attacked.target[i]),
+            "part": int(part[i]),
+            "gradients": int(attacked.gradients[i]),
+            "queries": int(attacked.queries[i]),
+        }
+        for i in range(len(labels))
+    ]
+
+
+def untouched(clean: np.ndarray) -> Attacked:
+    """The unperturbed images (N×H×W×3) as an attack that does nothing."""
+    count = len(clean)
+    zeros, none = np.zeros(count, np.int64), np.full(count, -1, np.int32)
+    return Attacked(clean, zeros.astype(bool), zeros.astype(np.float32), none, none, zeros, zeros)
+
+
+def _finite(value: float) -> float:
+    """JSON and some databases know no NaN or infinity; an unknown margin is 0."""
+    return float(value) if np.isfinite(value) else 0.0

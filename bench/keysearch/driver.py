@@ -1,0 +1,204 @@
+"""The driver of a key search: what is attacked, on which images, and every score into the store as it comes.
+
+It knows the private key by name only: the classifier is found by that name, and the defended accuracy is a public
+figure that was stored with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from sqlalchemy.engine import Engine as Database
+
+from bench import registry
+from bench.api import BenchError, Defence, UsageError
+from bench.data import datasets
+from bench.data.datasets import Dataset, Split
+from bench.evaluation.contest import defence_row
+from bench.keysearch.guesses import Guess
+from bench.keysearch.process import SearchSetup, scores
+from bench.keysearch.race import Race
+from bench.models import artifacts, catalogue
+from bench.models.artifacts import Artifact
+from bench.spec import Spec
+from bench.store import key_searches, schema, writer
+from bench.store.key_searches import KeyGuess, KeySearch
+from bench.support.fingerprint import fingerprint, of_file
+from bench.support.progress import Reporter
+
+PAPER_IMAGES = 100
+SECONDS_BETWEEN_WRITES = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A trained defended classifier, as an attacker knows it."""
+
+    dataset: Dataset
+    name: str
+    defence: Defence
+    classifier_spec: catalogue.ClassifierSpec
+    artifact: Artifact
+
+    @property
+    def accuracy(self) -> float:
+        """With the private key, on test images: published with the classifier."""
+        return float(self.artifact.record["clean_accuracy"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """The images that guesses are scored on."""
+
+    images: Split
+    split: str  # training, or test
+    inside_threat_model: bool
+
+
+def find_target(spec: Spec, request: str, key_name: str) -> Target:
+    """The classifier of this defence under the key of this name. It is never trained here: that takes the key."""
+    name, given = registry.parse(request)
+    defence = registry.create("defences", name, {**spec.defences.get(name, {}), **given})
+    if not defence.keyed:
+        raise UsageError(f"{name} has no key to search for: choose a keyed defence, such as linac or block-shuffle")
+    dataset = datasets.load(spec.dataset)
+    wanted = catalogue.spec_for(spec, dataset, name, defence, key_name)
+    artifact = artifacts.find(wanted.fingerprint)
+    if artifact is None:
+        raise UsageError(
+            f"there is no classifier of {request} under the key '{key_name}' (preset {spec.preset}): train it with "
+            f"'bench train --defence {request}', or name another key with --key-name ('bench list models' shows them)"
+        )
+    if of_file(artifact.weights) != artifact.weights_digest:
+        raise BenchError(f"{artifact.weights} is not what was saved (its sha256 differs): train it again")
+    return Target(dataset, name, defence, wanted, artifact)
+
+
+def training_sample(dataset: Dataset, count: int, seed: int) -> Sample:
+    """Training images drawn with replacement, which is what makes the race's bound exact."""
+    training = dataset.training()
+    chosen = np.random.default_rng((seed, count)).integers(len(training), size=count)
+    return Sample(Split(training.images[chosen], training.labels[chosen]), "training", True)
+
+
+def paper_sample(dataset: Dataset) -> Sample:
+    """The first test images, as the paper used them: more than its own threat model gives an attacker."""
+    return Sample(dataset.examples(min(PAPER_IMAGES, len(dataset.test))), "test", False)
+
+
+def rules(target: Target, sample: Sample, slack: float, error: float) -> Race:
+    """The race for this target: no key within `slack` of the defended accuracy may be lost."""
+    floor, chance = target.accuracy - slack, 1 / len(target.dataset.classes)
+    if floor <= chance:
+        raise UsageError(
+            f"the defended accuracy of {target.name} is {100 * target.accuracy:.1f} %; less the slack of {100 * slack:.1f} "
+            f"points it is no better than chance: lower --slack, or train a better classifier"
+        )
+    return Race(floor, error, len(sample.images))
+
+
+class Search:
+    """One call of `bench keysearch`."""
+
+    def __init__(
+        self, database: Database, target: Target, sample: Sample, race: Race, command: str, to_the_end: bool
+    ) -> None:
+        self._db, self._target, self._sample = database, target, sample
+        self._race, self._command, self._to_the_end = race, command, to_the_end
+        artifact = target.artifact
+        row = defence_row(target.name, target.defence, artifact.weights_digest, target.classifier_spec.key)
+        values = {
+            "dataset": target.dataset.name,
+            "split": sample.split,
+            "n_images": len(sample.images),
+            "images_sha256": sample.images.fingerprint,
+            "inside_threat_model": sample.inside_threat_model,
+            "defended_accuracy": target.accuracy,
+            "defended_images": int(artifact.record["test_images"]),
+            "race_floor": race.floor,
+            "race_error": race.error,
+        }
+        identity = fingerprint({"defence": row["fingerprint"], **values})
+        defence_id = writer.ensure(database, schema.defence, row)
+        self.id = key_searches.start(database, {"defence_id": defence_id, "fingerprint": identity, **values}, command)
+        self._waiting: list[KeyGuess] = []
+        self._in_hand: dict[int, tuple[int, str]] = {}
+        self.found_at: dict[int, int] = {}  # guesses that break the defence, and which of the guesses it was
+
+    def stored(self) -> KeySearch:
+        """The search with every guess so far."""
+        (search,) = key_searches.found(self._db, only=self.id)
+        return search
+
+    def run(self, guesses: Iterable[Guess], count: int, reporter: Reporter, stop_when_found: bool) -> int:
+        """Scores the guesses that are not stored yet; gives how many it scored. What is scored is kept, come what may."""
+        before = self.stored()
+        if stop_when_found and before.found:
+            return 0
+        scored, last = 0, time.monotonic()
+        self._in_hand.clear()
+        try:
+            with reporter.track(f"key search on {self._target.name}", count):
+                for score in scores(self._setup(), self._missing(guesses, before, reporter)):
+                    number, origin = self._in_hand.pop(score.key)
+                    guess = KeyGuess(
+                        score.key,
+                        origin,
+                        score.correct,
+                        score.images,
+                        score.stopped,
+                        score.seconds,
+                        score.raced_seconds,
+                    )
+                    self._waiting.append(guess)
+                    scored += 1
+                    reporter.advance(1)
+                    found = before.reached(guess)
+                    if found:
+                        reporter.say(f"guess {number}, {origin}: right on {guess.correct} of {guess.images} images")
+                        self.found_at[guess.guess] = number
+                    if found or time.monotonic() - last > SECONDS_BETWEEN_WRITES:
+                        self._flush()
+                        last = time.monotonic()
+                    if found and stop_when_found:
+                        break
+        finally:
+            self._flush()
+        return scored
+
+    def _missing(self, guesses: Iterable[Guess], before: KeySearch, reporter: Reporter) -> Iterator[int]:
+        """The guesses to score: not those that are stored, or that came before."""
+        done = {g.guess for g in before.guesses if g.images == before.n_images or not (g.survived or self._to_the_end)}
+        found = {guess.guess for guess in before.found}
+        for number, guess in enumerate(guesses, start=1):
+            if guess.key in found:
+                self.found_at[guess.key] = number
+            if guess.key in done:
+                reporter.advance(1)
+            else:
+                done.add(guess.key)
+                self._in_hand[guess.key] = (number, guess.origin)
+                yield guess.key
+
+    def _flush(self) -> None:
+        if self._waiting:
+            key_searches.record(self._db, self.id, self._command, self._waiting)
+            self._waiting = []
+
+    def _setup(self) -> SearchSetup:
+        target, recipe = self._target, self._target.classifier_spec.recipe
+        return SearchSetup(
+            target.name,
+            dataclasses.asdict(target.defence.settings),
+            recipe.depth,
+            recipe.width,
+            len(target.dataset.classes),
+            target.artifact.weights,
+            self._sample.images.unit(),
+            self._sample.images.labels,
+            self._race,
+            self._to_the_end,
+        )

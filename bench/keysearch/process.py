@@ -1,0 +1,128 @@
+"""Key search in a process of its own, which never had the private key: guesses go in, scores come out, a key a core."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.api import BenchError
+from bench.executors.serving import die_with_parent
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from bench.keysearch.race import Race
+    from bench.keysearch.scorer import Score, Scorer
+
+AHEAD = 3  # guesses in the worker's hands for every core
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchSetup:
+    """What the attacker has, in a form that can be sent to another process."""
+
+    defence_name: str
+    defence_settings: Mapping[str, Any]
+    depth: int
+    width: int
+    classes: int
+    weights: Path
+    images: np.ndarray  # N×H×W×3, float32, [0,1]
+    labels: np.ndarray  # N
+    race: Race
+    to_the_end: bool
+
+
+def scores(setup: SearchSetup, guesses: Iterable[int]) -> Iterator[Score]:
+    """The scores of the guesses as they come, not in order. Leaving the loop ends the process at once."""
+    left = iter(guesses)
+    guess = next(left, None)
+    if guess is None:
+        return
+    context = multiprocessing.get_context("spawn")
+    pipe, far_end = context.Pipe()
+    process = context.Process(target=_serve, args=(far_end,), daemon=True, name="bench-key-search")
+    process.start()
+    far_end.close()
+    try:
+        pipe.send(setup)
+        waiting = 0
+        while waiting or guess is not None:
+            while guess is not None and waiting < AHEAD * (os.cpu_count() or 1):
+                pipe.send(guess)
+                waiting += 1
+                guess = next(left, None)
+            kind, *rest = pipe.recv()
+            if kind == "failed":
+                raise BenchError(f"the key search failed: {rest[0]}") from RuntimeError(rest[1])
+            waiting -= 1
+            yield rest[0]
+    except (EOFError, BrokenPipeError, ConnectionResetError) as error:
+        process.join()
+        raise BenchError(
+            f"the key search's process died (exit code {process.exitcode}): out of memory? "
+            "What was scored is kept: the same command goes on from there"
+        ) from error
+    finally:
+        process.kill()
+        process.join()
+        pipe.close()
+
+
+# Messages to the driver: ("scored", Score), ("failed", text, traceback).
+
+
+def _serve(pipe: Connection) -> None:
+    """Takes guesses from the pipe until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
+    threading.Thread(target=die_with_parent, daemon=True).start()
+    from bench.support import devices
+
+    devices.configure()
+    sending = threading.Lock()
+
+    def send(*message: object) -> None:
+        with sending, contextlib.suppress(BrokenPipeError):
+            pipe.send(message)
+
+    def run(scorer: Scorer, guess: int) -> None:
+        try:
+            send("scored", scorer.score(guess))
+        except Exception as error:
+            send("failed", _line(error), traceback.format_exc())
+
+    try:
+        scorer = _scorer(pipe.recv())
+    except Exception as error:
+        send("failed", _line(error), traceback.format_exc())
+        return
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool, contextlib.suppress(EOFError, OSError):
+        while True:
+            pool.submit(run, scorer, pipe.recv())
+
+
+def _scorer(setup: SearchSetup) -> Scorer:
+    from bench import registry
+    from bench.keysearch.scorer import Scorer
+    from bench.models import artifacts
+    from bench.models.networks import wide_resnet
+
+    defence = registry.create("defences", setup.defence_name, setup.defence_settings)
+    shape = defence.output_shape(setup.images.shape[1:])
+    model = wide_resnet(shape, setup.classes, setup.depth, setup.width)
+    state = artifacts.put_into(model, artifacts.read_arrays(setup.weights), setup.weights)
+    return Scorer(defence, state, model, setup.images, setup.labels, setup.race, setup.to_the_end)
+
+
+def _line(error: Exception) -> str:
+    return str(error) if isinstance(error, BenchError) else f"{type(error).__name__}: {error}".strip()

@@ -1,0 +1,1 @@
+"""Classifiers: how they are described, trained, kept and found again."""

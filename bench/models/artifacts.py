@@ -1,0 +1,156 @@
+"""Trained classifiers, kept by fingerprint: in the cache folder, or shipped with the package.
+
+An artifact is a folder with `weights.npz` (arrays and nothing else: no pickle) and `artifact.json`, which says what
+it is, how it was made and the digest of the weights. The JSON is written last: without it there is no artifact.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.api import BenchError, UsageError
+from bench.models import remote
+from bench.support.cache import home
+from bench.support.files import atomic_write
+from bench.support.fingerprint import of_file
+
+if TYPE_CHECKING:
+    import keras
+
+ZOO = Path(__file__).parents[1] / "zoo"
+
+
+@dataclasses.dataclass(frozen=True)
+class Artifact:
+    """A trained classifier on disk. `spec` is everything that determined it; `record` what is known of it since."""
+
+    fingerprint: str
+    path: Path
+    spec: Mapping[str, Any]
+    record: Mapping[str, Any]
+
+    @property
+    def weights(self) -> Path:
+        return self.path / "weights.npz"
+
+    @property
+    def weights_digest(self) -> str:
+        return self.record["weights_sha256"]
+
+
+def find(fingerprint: str) -> Artifact | None:
+    """The artifact of this fingerprint, from the cache folder or the zoo."""
+    for root in (home() / "artifacts", ZOO):
+        if (root / fingerprint[:16] / "artifact.json").exists():
+            return _read(root / fingerprint[:16])
+    if remote.pull(fingerprint[:16], home() / "artifacts"):
+        return _read(home() / "artifacts" / fingerprint[:16])
+    return None
+
+
+def located(weights: Path) -> Path:
+    """A weights file as another machine named it: the same path, else the artifact of that name in this one's folders."""
+    if weights.exists():
+        return weights
+    found = find(weights.parent.name)
+    return found.weights if found is not None else weights
+
+
+def all_artifacts() -> list[Artifact]:
+    """Everything there is, the cache folder first."""
+    roots = (ZOO, home() / "artifacts")
+    return list({artifact.fingerprint: artifact for root in roots for artifact in in_folder(root)}.values())
+
+
+def imported() -> Path:
+    """Where weights are kept that came with somebody's results: they judge those again, and no run ever uses them."""
+    return home() / "imported"
+
+
+def with_weights(digest: str, more: Path | None = None) -> Artifact | None:
+    """The artifact with these very weights, also of imported ones; `more` is another folder to look in."""
+    roots = (home() / "artifacts", ZOO, imported(), *([more] if more else []))
+    return next((a for root in roots for a in in_folder(root) if a.weights_digest == digest), None)
+
+
+def in_folder(root: Path) -> list[Artifact]:
+    """The artifacts in a folder, in order of their names."""
+    return [_read(path.parent) for path in sorted(root.glob("*/artifact.json"))]
+
+
+def save(
+    fingerprint: str, spec: Mapping[str, Any], arrays: Mapping[str, np.ndarray], record: Mapping[str, Any]
+) -> Artifact:
+    """Writes an artifact to the cache folder."""
+    path = home() / "artifacts" / fingerprint[:16]
+    with atomic_write(path / "weights.npz") as stream:
+        np.savez(stream, **arrays)  # type: ignore[arg-type]
+    record = {**record, "weights_sha256": of_file(path / "weights.npz")}
+    with atomic_write(path / "artifact.json") as stream:
+        stream.write(json.dumps({"fingerprint": fingerprint, "spec": spec, "record": record}, indent=1).encode())
+    remote.push(path)
+    return _read(path)
+
+
+def _read(path: Path) -> Artifact:
+    try:
+        content = json.loads((path / "artifact.json").read_text())
+        return Artifact(content["fingerprint"], path, content["spec"], content["record"])
+    except (OSError, ValueError, KeyError) as error:
+        raise BenchError(f"artifact {path} is damaged ({error}): remove that folder and train it again") from error
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a weights file; one clear line if it is no such file."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise UsageError(f"weights file {path} does not exist") from None
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        raise UsageError(f"{path} is not a weights file, or is cut short: {error}") from error
+
+
+def arrays_of(model: keras.Model, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A model's weights by name, and the defence's fitted state."""
+    weights = {f"weight:{_name(variable)}": np.asarray(variable) for variable in model.weights}
+    return {**weights, **{f"state:{name}": value for name, value in state.items()}}
+
+
+def put_into(
+    model: keras.Model, arrays: Mapping[str, np.ndarray], where: Path, partly: bool = False
+) -> dict[str, np.ndarray]:
+    """Sets a model's weights from arrays by name, all or none; returns the defence's state.
+
+    `partly` leaves those alone whose shape is another: a start for a network that reads other channels.
+    """
+    given = {name.removeprefix("weight:"): value for name, value in arrays.items() if name.startswith("weight:")}
+    wanted = {_name(variable): variable for variable in model.weights}
+    if odd := sorted(given.keys() ^ wanted.keys()):
+        raise UsageError(
+            f"{where} is of another architecture: {odd[0]} is {'not in it' if odd[0] in wanted else 'unexpected'}"
+        )
+    if partly:
+        wanted = {name: variable for name, variable in wanted.items() if given[name].shape == tuple(variable.shape)}
+    for name, variable in wanted.items():
+        if given[name].shape != tuple(variable.shape):
+            raise UsageError(
+                f"{where} is of another architecture: {name} is {given[name].shape}, not {tuple(variable.shape)}"
+            )
+        if given[name].dtype.kind != "f" or not np.isfinite(given[name]).all():
+            raise UsageError(f"{where}: {name} has NaN, infinite or non-float values")
+    for name, variable in wanted.items():
+        variable.assign(given[name].astype(np.float32))
+    state = {n.removeprefix("state:"): v.astype(np.float32) for n, v in arrays.items() if n.startswith("state:")}
+    return state
+
+
+def _name(variable: Any) -> str:
+    return variable.path

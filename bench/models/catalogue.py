@@ -1,0 +1,255 @@
+"""From a description of a classifier to the classifier: out of the zoo or the cache folder, or trained now."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import bench
+from bench import registry
+from bench.api import BenchError, Defence, UsageError
+from bench.data.datasets import Dataset, Split
+from bench.models import artifacts
+from bench.models.artifacts import Artifact
+from bench.spec import Spec
+from bench.support import locks
+from bench.support.cache import home
+from bench.support.fingerprint import fingerprint
+
+if TYPE_CHECKING:
+    import keras
+    import tensorflow as tf
+
+    from bench.models.training import Progress, Recipe
+
+
+def described(name: str, defence: Defence) -> dict[str, Any]:
+    """A defence as it stands in what is fingerprinted."""
+    return {"name": name, "version": defence.version, "settings": dataclasses.asdict(defence.settings)}
+
+
+class NotTrained(UsageError):
+    """A model that is not there, where nothing may be trained."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassifierSpec:
+    """What determines a trained classifier. `key` names the key (its id, or an attacker's own key), never reveals it."""
+
+    dataset: Dataset
+    defence_name: str
+    defence: Defence
+    key: str | None
+    recipe: Recipe
+    start: str | None = None
+    """The fingerprint of the classifier whose weights it starts from, for a warm start."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "dataset": self.dataset.name,
+            "training_images": self.dataset.training_fingerprint,
+            "defence": described(self.defence_name, self.defence),
+            "key": self.key,
+            "recipe": self.recipe.as_json(),
+            "start": self.start,
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.as_json())
+
+    def network(self) -> keras.Model:
+        from bench.models.networks import wide_resnet
+
+        shape = self.defence.output_shape(self.dataset.shape)
+        return wide_resnet(shape, len(self.dataset.classes), self.recipe.depth, self.recipe.width)
+
+
+@dataclasses.dataclass(frozen=True)
+class Classifier:
+    """A classifier in memory, with the defence's fitted state and the digest of its weights."""
+
+    model: keras.Model
+    state: Mapping[str, np.ndarray]
+    digest: str
+    name: str
+
+
+def load(spec: ClassifierSpec, artifact: Artifact) -> Classifier:
+    """The classifier of an artifact, its weights checked against the artifact's digest."""
+    from bench.support.fingerprint import of_file
+
+    if of_file(artifact.weights) != artifact.weights_digest:
+        raise BenchError(
+            f"{artifact.weights} is not what was saved (its sha256 differs): remove {artifact.path} and train again"
+        )
+    return load_file(spec, artifact.weights)
+
+
+def load_file(spec: ClassifierSpec, path: Path) -> Classifier:
+    """The classifier of a weights file, whose architecture must be the spec's."""
+    from bench.support.fingerprint import of_file
+
+    model = spec.network()
+    state = artifacts.put_into(model, artifacts.read_arrays(path), path)
+    return Classifier(model, state, of_file(path), spec.defence_name)
+
+
+def spec_for(
+    run: Spec,
+    dataset: Dataset,
+    defence_name: str,
+    defence: Defence,
+    key: str | None,
+    roles: Sequence[str] = (),
+    defended: str | None = None,
+) -> ClassifierSpec:
+    """How a run trains the classifier of this defence; `roles` are names of recipes that come before the defence's own.
+
+    `defended` is the fingerprint of the defended classifier, for a recipe that starts from it.
+    """
+    from bench.models.training import Recipe
+
+    fields, start_name = run.recipe(*roles, defence_name)
+    start = None
+    if start_name == "defended":
+        if defended is None:  # given as a file: there is nothing that names it, so train as the defence itself is
+            return spec_for(run, dataset, defence_name, defence, key)
+        start = defended
+    elif start_name == "nominal":
+        nominal = registry.create("defences", "none", {})
+        start = spec_for(run, dataset, "none", nominal, None).fingerprint
+    return ClassifierSpec(dataset, defence_name, defence, key, Recipe.from_json(fields), start)
+
+
+def obtain(
+    spec: ClassifierSpec,
+    key: int | None,
+    may_train: bool,
+    say: Callable[[str], None],
+    command: str = "",
+    name: str = "",
+) -> Artifact:
+    """The classifier's artifact; trained now, with a word of progress now and then, if it is not there yet.
+
+    `command` is what trains it ahead of time, `name` what to call it.
+    """
+    found = artifacts.find(spec.fingerprint)
+    if found is not None:
+        return found
+    command = command or f"bench train --defence {spec.defence_name}"
+    name = name or f"the classifier of {spec.defence_name}" + (f" under {spec.key}" if spec.key else "")
+    refuse_to_train(name, may_train, command)
+    with training_alone(spec.fingerprint, name, say):
+        found = artifacts.find(spec.fingerprint)
+        if found is not None:
+            return found
+        say(f"training {name} (kept for later; '{command}' does it ahead of time)")
+        return train(spec, key, spoken(name, say))
+
+
+def training_alone(identity: str, name: str, say: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Held while something is trained: by one process of those that share the cache folder, whatever their number."""
+    return locks.alone(
+        home() / "training" / f"{identity[:16]}.lock",
+        lambda: say(f"another process is training {name}; waiting for it"),
+    )
+
+
+def refuse_to_train(name: str, may_train: bool, command: str) -> None:
+    """Ends here if nothing may be trained."""
+    if not may_train:
+        raise NotTrained(f"{name} is not trained yet: run '{command}' first, or drop --no-train")
+
+
+def spoken(name: str, say: Callable[[str], None]) -> Callable[[Progress], None]:
+    """Reports a training as a line now and then, with the time left."""
+    last = began = time.monotonic()
+    first: float | None = None
+
+    def report(at: Progress) -> None:
+        nonlocal last, first, began
+        done = (at.epoch + at.step / at.steps) / at.epochs
+        if first is None and done > 0:
+            first, began = done, time.monotonic()
+        if time.monotonic() - last > 20:
+            last = time.monotonic()
+            if first is None or done <= first:
+                say(f"training {name}: {at.what}")
+            else:
+                left = (last - began) / (done - first) * (1 - done)
+                say(f"training {name}: epoch {at.epoch + 1}/{at.epochs}, {at.what}, about {left / 60:.0f} min left")
+
+    return report
+
+
+def train(spec: ClassifierSpec, key: int | None, report: Callable[[Progress], None]) -> Artifact:
+    """Trains the classifier (or goes on where it was interrupted), measures it on the test images, and keeps it."""
+    import keras
+
+    from bench.models import transforms
+    from bench.models.training import Trainer, classify
+
+    data = spec.recipe.learnt_from(spec.dataset.training())
+    keras.utils.set_random_seed(spec.recipe.seed)
+    model = spec.network()
+    if spec.start is not None:
+        start = artifacts.find(spec.start)
+        if start is None:
+            raise BenchError(f"the classifier to start from, {spec.start[:16]}, is not there any more: train it first")
+        artifacts.put_into(model, artifacts.read_arrays(start.weights), start.weights, partly=True)
+    fits = type(spec.defence).fit is not Defence.fit  # most defences learn nothing: spare them 600 MB of floats
+    state = spec.defence.fit(data.unit()) if fits else {}
+    checkpoint = home() / "training" / f"{spec.fingerprint[:16]}.npz"
+    began = time.monotonic()
+
+    def transform(images: tf.Tensor) -> tf.Tensor:
+        return spec.defence.transform(images, key, state)
+
+    kept = transforms.Kept(spec, transform, data)
+    Trainer(model, spec.recipe, data, len(spec.dataset.classes), transform, kept=kept.copies(spec.recipe, report)).run(
+        checkpoint, report
+    )
+    accuracy = measured(classify(model, transform, spec.dataset.shape), spec.dataset.test)
+    record = {**made(began), "clean_accuracy": accuracy, "test_images": len(spec.dataset.test)}
+    artifact = artifacts.save(spec.fingerprint, spec.as_json(), artifacts.arrays_of(model, state), record)
+    checkpoint.unlink(missing_ok=True)
+    kept.remove()
+    return artifact
+
+
+def measured(logits: Callable[[np.ndarray], np.ndarray], test: Split) -> float:
+    """The share of test images that these logits get right."""
+    return float(np.mean(logits(test.unit()).argmax(axis=1) == test.labels))
+
+
+def made(began: float) -> dict[str, Any]:
+    """With what, and in how many seconds, something was trained."""
+    return {
+        "seconds": round(time.monotonic() - began),
+        "bench": bench.__version__,
+        "tensorflow": registry.importlib.metadata.version("tensorflow"),
+    }
+
+
+def keep(spec: ClassifierSpec, model: keras.Model, key: int | None, origin: Mapping[str, str], check: int) -> Artifact:
+    """Keeps a classifier that was trained elsewhere, with its accuracy on the first `check` test images."""
+    from bench.models.training import classify
+
+    began = time.monotonic()
+    test = spec.dataset.test.first(check)
+    logits = classify(model, lambda images: spec.defence.transform(images, key, {}), spec.dataset.shape)
+    record = {
+        **origin,
+        "clean_accuracy": float(np.mean(logits(test.unit()).argmax(axis=1) == test.labels)),
+        "test_images": len(test),
+        "seconds": round(time.monotonic() - began),
+        "bench": bench.__version__,
+    }
+    return artifacts.save(spec.fingerprint, spec.as_json(), artifacts.arrays_of(model, {}), record)

@@ -1,0 +1,1 @@
+"""What everything else stands on: files, locks, fingerprints, intervals, progress, devices. Knows nothing of attacks."""
