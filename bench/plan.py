@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bench import registry
-from bench.api import Defence, Engine, Strategy, UsageError
+from bench.api import Defence, Strategy, UsageError
 from bench.spec import Spec
 from bench.support.fingerprint import fingerprint
 
@@ -58,8 +58,7 @@ def requested(
     outside: bool = False,
 ) -> list[Pair]:
     """The pairs that attack requests mean for a requested defence, `name[setting=value,…]`, under a run's settings."""
-    name, settings = registry.parse(request)
-    defence = registry.create("defences", name, {**spec.defences.get(name, {}), **settings})
+    name, defence = spec.defence(request)
     choice = Choice(spec.engines, spec.budgets, spec.strategies(name), own_models, guess, outside)
     return pairs(attacks, name, defence, choice)
 
@@ -82,35 +81,23 @@ def pairs(requests: Sequence[str], defence_name: str, defence: Defence, choice: 
         for engine, settings, source, strategy, inside in _expand(
             request, defence_name, defence, strategies, offered, choice
         ):
-            plugin = registry.entry("attacks", engine).load()
-            if not (isinstance(plugin, type) and issubclass(plugin, Engine)):
-                raise UsageError(f"'{request}': {engine} is a strategy, not an engine that can attack {source}")
+            plugin = registry.engine_class(engine)
             budget = choice.budgets.get(source.partition(":")[0], {}).get(engine, {})
             resolved = registry.settings_of(plugin, engine, {**choice.engines.get(engine, {}), **budget, **settings})
             pair = Pair(engine, plugin.version, resolved, source, strategy, inside, strategies[strategy].needs_key)
             chosen.setdefault((engine, fingerprint(resolved), source), pair)
     engines = {pair.engine for pair in chosen.values()}
-    work = {engine: registry.create("attacks", engine, choice.engines.get(engine, {})).work(1) for engine in engines}
+    work = {engine: registry.engine(engine, choice.engines.get(engine, {})).work(1) for engine in engines}
     return sorted(chosen.values(), key=lambda p: (work[p.engine], p.engine, p.source))  # every source early, cheaply
 
 
 def _strategies(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Strategy]:
-    loaded = {name: entry.load() for name, entry in registry.entries("attacks").items()}
-    return {
-        name: registry.create("attacks", name, settings.get(name, {}))
-        for name, plugin in loaded.items()
-        if issubclass(plugin, Strategy)
-    }
+    return {name: registry.strategy(name, settings.get(name, {})) for name in registry.strategy_classes()}
 
 
 def _engines(beyond: bool = False) -> list[str]:
     """The engines behind `all`, or `everything`; parts of other engines are asked for by name."""
-    loaded = {name: entry.load() for name, entry in registry.entries("attacks").items()}
-    return [
-        name
-        for name, plugin in loaded.items()
-        if issubclass(plugin, Engine) and (plugin.in_all or (beyond and plugin.beyond))
-    ]
+    return [name for name, plugin in registry.engine_classes().items() if plugin.in_all or (beyond and plugin.beyond)]
 
 
 Expanded = tuple[str, Mapping[str, str], str, str, bool]
@@ -193,14 +180,8 @@ def _whole_strategy(
         own = [name]
     if not own:
         raise UsageError(f"{name} has no source against {defence_name}: {_applicable(defence_name, offered)}")
-    engines = [e for e in _engines() if strategy.has_gradient or not _loaded(e).needs_gradient]
+    engines = [e for e in _engines() if strategy.has_gradient or not registry.engine_class(e).needs_gradient]
     return [(engine, {}, s, name, not strategy.needs_key) for engine in engines for s in own]
-
-
-def _loaded(engine: str) -> type[Engine]:
-    plugin = registry.entry("attacks", engine).load()
-    assert issubclass(plugin, Engine)
-    return plugin
 
 
 def _applicable(defence_name: str, offered: Sequence[tuple[str, str]]) -> str:

@@ -14,10 +14,12 @@ import importlib.metadata
 import importlib.util
 import re
 import typing
-from typing import Any
+from typing import Any, TypeVar
 
 from bench.api import BenchError, Defence, Engine, Plugin, Strategy, UsageError
 from bench.support import devices
+
+P = TypeVar("P", bound=Plugin)
 
 GROUPS: dict[str, tuple[type[Plugin], ...]] = {"defences": (Defence,), "attacks": (Engine, Strategy)}
 _SINGULAR = {"defences": "defence", "attacks": "attack"}
@@ -113,9 +115,51 @@ def parse(text: str) -> tuple[str, dict[str, str]]:
     return match[1].strip(), settings
 
 
-def create(kind: str, name: str, settings: typing.Mapping[str, Any]) -> Any:
-    """A plug-in with these settings; text is read as the setting's type, and everything wrong is named."""
+def defence(name: str, settings: typing.Mapping[str, Any]) -> Defence:
+    """The defence of this name with these settings."""
+    return _create(_loaded("defences", name, Defence), name, settings)
+
+
+def engine(name: str, settings: typing.Mapping[str, Any]) -> Engine:
+    """The engine of this name with these settings."""
+    return _create(engine_class(name), name, settings)
+
+
+def strategy(name: str, settings: typing.Mapping[str, Any]) -> Strategy:
+    """The strategy of this name with these settings."""
+    return _create(_loaded("attacks", name, Strategy), name, settings)
+
+
+def engine_class(name: str) -> type[Engine]:
+    """The engine of this name, without settings."""
+    return _loaded("attacks", name, Engine)
+
+
+def engine_classes() -> dict[str, type[Engine]]:
+    """Every registered engine by name."""
+    return _of_class("attacks", Engine)
+
+
+def strategy_classes() -> dict[str, type[Strategy]]:
+    """Every registered strategy by name."""
+    return _of_class("attacks", Strategy)
+
+
+def _of_class(kind: str, base: type[P]) -> dict[str, type[P]]:
+    loaded = {name: entry.load() for name, entry in entries(kind).items()}
+    return {name: plugin for name, plugin in loaded.items() if issubclass(plugin, base)}
+
+
+def _loaded(kind: str, name: str, base: type[P]) -> type[P]:
     plugin = entry(kind, name).load()
+    if not issubclass(plugin, base):
+        others = [other.__name__.lower() for other in GROUPS[kind] if issubclass(plugin, other)]
+        raise UsageError(f"{name} is no {base.__name__.lower()}: it is a {' and a '.join(others)}")
+    return plugin
+
+
+def _create(plugin: type[P], name: str, settings: typing.Mapping[str, Any]) -> P:
+    """A plug-in with these settings; text is read as the setting's type, and everything wrong is named."""
     return plugin(settings_of(plugin, name, settings))
 
 

@@ -10,7 +10,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from bench.api import UsageError
+from bench import registry
+from bench.api import Defence, UsageError
 from bench.registry import did_you_mean
 
 NORMS = ("linf", "l2")
@@ -42,6 +43,11 @@ class Spec:
     """How much of the paper's tables and figures `bench reproduce` runs: the fields of `reproduction.sizes`."""
     gallery: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """How fine the figures of `bench.reproduction.gallery` are."""
+
+    def defence(self, request: str) -> tuple[str, Defence]:
+        """The defence that `name[setting=value,…]` asks for, under the run's settings: its name, and the plug-in."""
+        name, given = registry.parse(request)
+        return name, registry.defence(name, {**self.defences.get(name, {}), **given})
 
     def strategies(self, defence: str) -> dict[str, dict[str, Any]]:
         """Every strategy's settings against this defence."""

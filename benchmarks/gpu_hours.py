@@ -46,7 +46,7 @@ def hours(total: float, gpu: str) -> float:
 
 def main() -> None:
     paper = spec.resolve("paper")
-    defence = registry.create("defences", "linac", paper.defences.get("linac", {}))
+    defence = registry.defence("linac", paper.defences.get("linac", {}))
     choice = plan.Choice(paper.engines, paper.budgets, paper.strategies("linac"))
     pairs = plan.pairs(["transfer", "bpda", "pba"], "linac", defence, choice)
     examples = paper.examples * len(paper.norms)

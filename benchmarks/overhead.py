@@ -61,7 +61,7 @@ def _cpu() -> float:
 def prepared(options: argparse.Namespace, seed: int) -> tuple[contest.Contest, list[plan.Pair]]:
     resolved = spec.resolve("laptop", norms=("linf",), examples=options.examples, seed=seed)
     ready = contest.prepare(resolved, options.defence, keys.load(None), None, False, print)
-    defence = registry.create("defences", options.defence, resolved.defences.get(options.defence, {}))
+    defence = registry.defence(options.defence, resolved.defences.get(options.defence, {}))
     choice = plan.Choice(resolved.engines, resolved.budgets)
     return ready, plan.pairs([f"{options.attack}@{options.source}"], options.defence, defence, choice)
 

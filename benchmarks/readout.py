@@ -53,7 +53,7 @@ def main(requests: list[str]) -> None:
     key = keys.PUBLISHED_KEY
     for request in requests:
         name, settings = registry.parse(request)
-        defence = registry.create("defences", name, settings)
+        defence = registry.defence(name, settings)
         started = time.process_time()
         parts = [
             defence.transform(tf.constant(images[i : i + AT_ONCE]), key, {}) for i in range(0, len(images), AT_ONCE)

@@ -62,7 +62,7 @@ def plan(
     """
     from rich.console import Console
 
-    from bench import keys, registry, spec
+    from bench import keys, spec
     from bench import plan as pairing
     from bench.data import datasets
     from bench.evaluation import estimate
@@ -77,8 +77,7 @@ def plan(
     reporter, console, everything = Reporter(), Console(width=max(WIDTH, Console().width)), 0.0
     total, scaled = resolved.examples * len(resolved.norms), set[int]()
     for request, pairs in planned:
-        name, settings = registry.parse(request)
-        defence = registry.create("defences", name, {**resolved.defences.get(name, {}), **settings})
+        name, defence = resolved.defence(request)
         done = _stored(resolved, request, key, db, pairs)
         left = {pair.name: total - done.get(pair.name, 0) for pair in pairs}
         calibration = Calibration(resolved, images, name, defence, reporter.say)

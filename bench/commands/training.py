@@ -40,7 +40,7 @@ def train(
     defences: tuple[str, ...], preset: str, dataset: str | None, sources: tuple[str, ...], key_file: Path | None
 ) -> None:
     """Train the classifiers of defences, and keep them. Interrupted, the same command goes on from the last epoch."""
-    from bench import keys, registry, spec
+    from bench import keys, spec
     from bench.data import datasets
     from bench.evaluation import contest
     from bench.models import artifacts, catalogue
@@ -51,8 +51,7 @@ def train(
     devices.configure(training=True)
     images = datasets.load(resolved.dataset)
     for request in chosen_defences(defences):
-        name, settings = registry.parse(request)
-        defence = registry.create("defences", name, {**resolved.defences.get(name, {}), **settings})
+        name, defence = resolved.defence(request)
         own = key if defence.keyed else None
         wanted = catalogue.spec_for(resolved, images, name, defence, own.id if own else None)
         artifact = artifacts.find(wanted.fingerprint)
@@ -115,7 +114,7 @@ def _epochs(reporter: Reporter, name: str) -> Callable[[Progress], None]:
 @key_option
 def import_checkpoint(file: Path, defence: str, preset: str, check: int, key_file: Path | None) -> None:
     """Take over the classifier the paper's authors published, in place of training it, and see how well it does."""
-    from bench import keys, registry, spec
+    from bench import keys, spec
     from bench.data import datasets
     from bench.models import catalogue, haiku_checkpoint
     from bench.support.fingerprint import of_file
@@ -123,8 +122,7 @@ def import_checkpoint(file: Path, defence: str, preset: str, check: int, key_fil
     arrays = haiku_checkpoint.load(file)
     key, resolved = keys.load(key_file), spec.resolve(preset)
     devices.configure()
-    name, settings = registry.parse(defence)
-    chosen = registry.create("defences", name, {**resolved.defences.get(name, {}), **settings})
+    name, chosen = resolved.defence(defence)
     own = key if chosen.keyed else None
     wanted = catalogue.spec_for(resolved, datasets.load(resolved.dataset), name, chosen, own.id if own else None)
     model = wanted.network()

@@ -115,7 +115,7 @@ class Calibration:
     def _variant(self, kind: str) -> Defence:
         """The defence that a source of this kind has before its network."""
         changed = self._defence.reconstruction() if kind == "reconstruction" else None
-        return self._defence if changed is None else registry.create("defences", self._name, changed)
+        return self._defence if changed is None else registry.defence(self._name, changed)
 
     def _once(self, key: tuple[object, ...], what: str, measure: Callable[[], Seconds]) -> Seconds:
         if key not in self._known:

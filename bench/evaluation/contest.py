@@ -174,8 +174,7 @@ def prepare(
 
     `command` is what trains its models ahead of time, if it is not `bench train`.
     """
-    name, given = registry.parse(request)
-    defence = registry.create("defences", name, {**spec.defences.get(name, {}), **given})
+    name, defence = spec.defence(request)
     dataset = datasets.load(spec.dataset)
     examples = dataset.examples(spec.examples)
     own_key = key if defence.keyed else None

@@ -32,7 +32,7 @@ class Count:
 
 def budget(pair: Pair) -> Count:
     """The most an engine spends on one example; every pass on a source that has the defence in it is a transform."""
-    engine = registry.create("attacks", pair.engine, dataclasses.asdict(pair.settings))
+    engine = registry.engine(pair.engine, dataclasses.asdict(pair.settings))
     gradients = queries = 0
     for part in _parts(engine):
         if part.needs_gradient:

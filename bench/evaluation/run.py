@@ -321,7 +321,7 @@ class Run:
 
     def _work(self, cell: PlannedCell, examples: int) -> int:
         assert cell.pair is not None
-        return registry.create("attacks", cell.pair.engine, dataclasses.asdict(cell.pair.settings)).work(examples)
+        return registry.engine(cell.pair.engine, dataclasses.asdict(cell.pair.settings)).work(examples)
 
 
 def _git_commit() -> str | None:

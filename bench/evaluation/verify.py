@@ -221,8 +221,8 @@ class BoardCheck:
                 cell, f"it is counted to strategy {cell['strategy']}, its source is of {made_of.get('strategy')}"
             )
         try:
-            defence = registry.create("defences", self.defence["name"], json.loads(self.defence["params_json"]))
-            strategy = registry.create("attacks", made_of["strategy"], made_of.get("settings", {}))
+            defence = registry.defence(self.defence["name"], json.loads(self.defence["params_json"]))
+            strategy = registry.strategy(made_of["strategy"], made_of.get("settings", {}))
         except (BenchError, KeyError):
             return  # a plug-in that is not installed here
         inside = not strategy.needs_key and strategy.refusal(defence, source["name"]) is None
@@ -280,7 +280,7 @@ class BoardCheck:
         try:
             dataset = datasets.load(board["dataset"])
             examples = dataset.examples(board["n_examples"])
-            plugin = registry.create("defences", defence["name"], json.loads(defence["params_json"]))
+            plugin = registry.defence(defence["name"], json.loads(defence["params_json"]))
         except BenchError as error:
             raise CannotJudge(str(error)) from error
         if plugin.version != defence["version"]:

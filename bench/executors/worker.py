@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import registry
-from bench.api import Attacked, Batch, BenchError, Engine, Knowledge, Source, Strategy
+from bench.api import Attacked, Batch, BenchError, Engine, Knowledge, Source
 from bench.spec import Spec
 
 
@@ -60,7 +60,7 @@ class Attacker:
         source = self.source(task.setup, task.strategy, task.source)
         key = (task.setup.weights, task.source, task.engine, repr(sorted(task.engine_settings.items())))
         if key not in self._engines:
-            self._engines[key] = registry.create("attacks", task.engine, task.engine_settings)
+            self._engines[key] = registry.engine(task.engine, task.engine_settings)
         engine = self._engines[key]
         if engine.needs_gradient and not source.has_gradient:
             raise BenchError(
@@ -82,10 +82,7 @@ class Attacker:
         key = (setup.weights, strategy, name)
         if key not in self._sources:
             settings = setup.spec.strategies(setup.defence_name).get(strategy, {})
-            plugin = registry.create("attacks", strategy, settings)
-            if not isinstance(plugin, Strategy):
-                raise BenchError(f"{strategy} is no strategy")
-            self._sources[key] = plugin.build(name, self.known(setup))
+            self._sources[key] = registry.strategy(strategy, settings).build(name, self.known(setup))
         return self._sources[key]
 
     def known(self, setup: Setup) -> Knowledge:
@@ -97,7 +94,7 @@ class Attacker:
             from bench.models.workshop import Bench
 
             dataset = datasets.load(setup.dataset)
-            defence = registry.create("defences", setup.defence_name, setup.defence_settings)
+            defence = registry.defence(setup.defence_name, setup.defence_settings)
             shape, classes = dataset.shape, len(dataset.classes)
             model = wide_resnet(defence.output_shape(shape), classes, setup.depth, setup.width)
             weights = artifacts.located(setup.weights)

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from sqlalchemy.engine import Engine as Database
 
-from bench import registry
 from bench.api import BenchError, Defence, UsageError
 from bench.data import datasets
 from bench.data.datasets import Dataset, Split
@@ -60,8 +59,7 @@ class Sample:
 
 def find_target(spec: Spec, request: str, key_name: str) -> Target:
     """The classifier of this defence under the key of this name. It is never trained here: that takes the key."""
-    name, given = registry.parse(request)
-    defence = registry.create("defences", name, {**spec.defences.get(name, {}), **given})
+    name, defence = spec.defence(request)
     if not defence.keyed:
         raise UsageError(f"{name} has no key to search for: choose a keyed defence, such as linac or block-shuffle")
     dataset = datasets.load(spec.dataset)

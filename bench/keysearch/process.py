@@ -117,7 +117,7 @@ def _scorer(setup: SearchSetup) -> Scorer:
     from bench.models import artifacts
     from bench.models.networks import wide_resnet
 
-    defence = registry.create("defences", setup.defence_name, setup.defence_settings)
+    defence = registry.defence(setup.defence_name, setup.defence_settings)
     shape = defence.output_shape(setup.images.shape[1:])
     model = wide_resnet(shape, setup.classes, setup.depth, setup.width)
     state = artifacts.put_into(model, artifacts.read_arrays(setup.weights), setup.weights)

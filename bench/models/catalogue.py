@@ -123,7 +123,7 @@ def spec_for(
             return spec_for(run, dataset, defence_name, defence, key)
         start = defended
     elif start_name == "nominal":
-        nominal = registry.create("defences", "none", {})
+        nominal = registry.defence("none", {})
         start = spec_for(run, dataset, "none", nominal, None).fingerprint
     return ClassifierSpec(dataset, defence_name, defence, key, Recipe.from_json(fields), start)
 

@@ -47,7 +47,7 @@ class Bench(Workshop):
     def classifier(
         self, defence: str, settings: Mapping[str, Any], key: int | None = None, role: str = ""
     ) -> TrainedClassifier:
-        plugin = registry.create("defences", defence, settings)
+        plugin = registry.defence(defence, settings)
         spec = catalogue.spec_for(
             self.spec,
             self.dataset,

@@ -38,13 +38,13 @@ def _settings(name: str, run: Spec) -> dict[str, Any]:
     if name not in contents.UNCLASSIFIED:
         settings |= _training(full, defences, [need.source.partition(":")[0] for need in needs])
     for defence in defences:
-        plugin = registry.create("defences", defence, full.defences.get(defence, {}))
+        plugin = registry.defence(defence, full.defences.get(defence, {}))
         settings |= _flat(defence, dataclasses.asdict(plugin.settings))
     if needs:
         settings |= {"seed": run.seed, **{f"epsilon, {norm}": value for norm, value in run.epsilon.items()}}
     for engine in dict.fromkeys(need.engine for need in needs):
-        plugin, given = registry.entry("attacks", engine).load(), full.engines.get(engine, {})
-        settings |= _flat(engine, dataclasses.asdict(registry.settings_of(plugin, engine, given)))
+        used = registry.engine(engine, full.engines.get(engine, {}))
+        settings |= _flat(engine, dataclasses.asdict(used.settings))
         for kind in dict.fromkeys(need.source.partition(":")[0] for need in needs if need.engine == engine):
             settings |= _flat(f"{engine} on {kind}", full.budgets.get(kind, {}).get(engine, {}))
     return settings

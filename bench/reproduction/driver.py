@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.engine import Engine as Database
 
-from bench import plan, registry
+from bench import plan
 from bench.api import BenchError
 from bench.evaluation import contest
 from bench.evaluation.contest import Contest
@@ -71,9 +71,8 @@ class Driver:
 
     def _identity(self, request: str, sweep: bool) -> str:
         """What makes two requests the same defended model: linac[frequencies=5] may be linac itself."""
-        name, given = registry.parse(request)
         spec = spec_for(self._spec, sweep)
-        defence = registry.create("defences", name, {**spec.defences.get(name, {}), **given})
+        name, defence = spec.defence(request)
         return fingerprint([name, defence.settings, spec.recipes])
 
     def _pairs(self, needs: Sequence[Need]) -> list[Pair]:

@@ -219,7 +219,7 @@ def test_the_command_keeps_the_classifier_where_a_run_finds_it(tmp_path: Path, m
     assert "on the first 2 test images" in result.stdout
     resolved = spec.resolve(str(preset))
     name, settings = registry.parse(defence)
-    chosen = registry.create("defences", name, settings)
+    chosen = registry.defence(name, settings)
     wanted = catalogue.spec_for(resolved, datasets.load("cifar10"), name, chosen, "published")
     found = artifacts.find(wanted.fingerprint)
     assert found is not None

@@ -34,7 +34,7 @@ def test_seeds_belong_to_the_example() -> None:
 
 
 def names(*requests: str, defence: str, outside: bool = False) -> set[str]:
-    plugin = registry.create("defences", defence, {})
+    plugin = registry.defence(defence, {})
     return {pair.name for pair in plan.pairs(requests, defence, plugin, plan.Choice(outside=outside))}
 
 
@@ -48,13 +48,13 @@ def test_requests() -> None:
 
 
 def test_settings_over_the_preset() -> None:
-    plugin = registry.create("defences", "none", {})
+    plugin = registry.defence("none", {})
     (pair,) = plan.pairs(["pgd[steps=7]"], "none", plugin, plan.Choice({"pgd": {"steps": 5, "restarts": 3}}))
     assert (pair.settings.steps, pair.settings.restarts) == (7, 3)
 
 
 def test_one_engine_with_two_settings_is_two_pairs() -> None:
-    plugin = registry.create("defences", "none", {})
+    plugin = registry.defence("none", {})
     assert len(plan.pairs(["pgd[steps=7]", "pgd[steps=8]", "pgd[steps=8]"], "none", plugin)) == 2
 
 
@@ -87,7 +87,7 @@ def test_outside_the_threat_model_by_permission_only(source: str) -> None:
     for refused in (request, source.removesuffix("-bypass")):
         with pytest.raises(UsageError, match="is outside the threat model of linac: "):
             names(refused, defence="linac")
-    plugin = registry.create("defences", "linac", {})
+    plugin = registry.defence("linac", {})
     (pair,) = plan.pairs([request], "linac", plugin, plan.Choice(outside=True))
     assert not pair.inside_threat_model
     assert pair.needs_key
@@ -112,7 +112,7 @@ def test_sources_the_preset_does_not_count_can_be_asked_for() -> None:
     }
     with pytest.raises(UsageError, match="unknown source 'reconstruction:7' against block-shuffle"):
         names("mt@reconstruction:7", defence="block-shuffle")
-    plugin = registry.create("defences", "linac", {})
+    plugin = registry.defence("linac", {})
     counted = plan.Choice(strategies={"transfer": {"surrogates": 2, "adversarial": False}})
     assert [p.source for p in plan.pairs(["pgd"], "linac", plugin, counted)] == [
         "bypass", "ensemble", "nominal", "surrogate:1", "surrogate:2",
@@ -120,7 +120,7 @@ def test_sources_the_preset_does_not_count_can_be_asked_for() -> None:
 
 
 def test_a_kind_of_source_has_budgets_of_its_own() -> None:
-    plugin = registry.create("defences", "linac", {})
+    plugin = registry.defence("linac", {})
     choice = plan.Choice({"pgd": {"steps": 50}}, {"surrogate": {"pgd": {"steps": 5}}})
     found = plan.pairs(["pgd@surrogate:1", "pgd@nominal"], "linac", plugin, choice)
     assert {p.source: p.settings.steps for p in found} == {"surrogate:1": 5, "nominal": 50}

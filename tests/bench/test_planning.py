@@ -45,7 +45,7 @@ def test_the_counts_are_those_of_a_run_and_what_is_stored_is_left_out(honest: Pa
 )
 def test_the_papers_budgets(attack: str, gradients: int, queries: int, transforms: int) -> None:
     paper = spec.resolve("paper")
-    defence = registry.create("defences", "linac", paper.defences.get("linac", {}))
+    defence = registry.defence("linac", paper.defences.get("linac", {}))
     choice = Choice(paper.engines, paper.budgets, paper.strategies("linac"))
     (pair,) = plan.pairs([attack], "linac", defence, choice)
     assert estimate.budget(pair) == estimate.Count(gradients, queries, transforms)
@@ -53,7 +53,7 @@ def test_the_papers_budgets(attack: str, gradients: int, queries: int, transform
 
 def test_the_paper_has_23_sources_for_transfer_and_bpda() -> None:
     paper = spec.resolve("paper")
-    defence = registry.create("defences", "linac", paper.defences.get("linac", {}))
+    defence = registry.defence("linac", paper.defences.get("linac", {}))
     choice = Choice(paper.engines, paper.budgets, paper.strategies("linac"))
     found = plan.pairs(["transfer", "bpda"], "linac", defence, choice)
     assert len({pair.source for pair in found}) == 23
@@ -79,7 +79,7 @@ def test_a_well_known_network_has_its_published_size() -> None:
 
 def test_a_deep_network_is_timed_by_a_shallow_one(monkeypatch: pytest.MonkeyPatch) -> None:
     paper, images = spec.resolve("paper"), datasets.load("cifar10")
-    defence, said = registry.create("defences", "block-shuffle", {}), list[str]()
+    defence, said = registry.defence("block-shuffle", {}), list[str]()
     watch = Calibration(paper, images, "block-shuffle", defence, said.append)
     monkeypatch.setattr(watch, "_timed", lambda forward, shape: Seconds(1.0, 3.0))
     longer = {depth: products((32, 32, 3), 10, depth, 16) / products((32, 32, 3), 10, 16, 16) for depth in (70, 106)}

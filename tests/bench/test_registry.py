@@ -90,12 +90,12 @@ def test_requests_that_make_no_sense_are_refused(text: str) -> None:
 )
 def test_settings_are_checked(settings: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError) as caught:
-        registry.create("defences", "jpeg", settings)
+        registry.defence("jpeg", settings)
     assert said in str(caught.value)
 
 
 def test_settings_are_read_as_their_types() -> None:
-    settings = registry.create("defences", "jpeg", {"quality": "5", "chroma_downsampling": "false"}).settings
+    settings = registry.defence("jpeg", {"quality": "5", "chroma_downsampling": "false"}).settings
     assert (settings.quality, settings.chroma_downsampling) == (5, False)
 
 

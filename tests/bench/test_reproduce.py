@@ -83,15 +83,15 @@ def put_untrained(run: spec.Spec) -> None:
     import keras
 
     images = datasets.load(run.dataset)
-    linac = registry.create("defences", "linac", run.defences["linac"])
+    linac = registry.defence("linac", run.defences["linac"])
     defended = catalogue.spec_for(run, images, "linac", linac, PUBLISHED_ID).fingerprint
     for number, (name, role) in enumerate(UNTRAINED):
-        defence = registry.create("defences", name, run.defences.get(name, {}))
+        defence = registry.defence(name, run.defences.get(name, {}))
         key = PUBLISHED_ID if defence.keyed else None
         if len(role) == 2:
             key = f"attacker:{surrogates.attacker_key(role[1])}"
         if "reconstruction:linac" in role:
-            defence = registry.create("defences", name, defence.reconstruction())
+            defence = registry.defence(name, defence.reconstruction())
         wanted = catalogue.spec_for(run, images, name, defence, key, role[:1], defended)
         keras.utils.set_random_seed(number)
         arrays = artifacts.arrays_of(wanted.network(), defence.fit(images.training().unit()))

@@ -30,7 +30,7 @@ SMALL = {"linac": {"width": 16, "epochs": 1}, "pca-full": {"components": 30}, "p
 
 
 def built(name: str) -> tuple[Defence, dict[str, np.ndarray]]:
-    defence = registry.create("defences", name, SMALL.get(name, {}))
+    defence = registry.defence(name, SMALL.get(name, {}))
     return defence, defence.fit(IMAGES)
 
 
@@ -136,7 +136,7 @@ def test_jpeg_is_what_another_decoder_reads(quality: int, chroma: bool) -> None:
 
 
 def test_jpeg_backward_is_the_identity() -> None:
-    defence = registry.create("defences", "jpeg-10", {})
+    defence = registry.defence("jpeg-10", {})
     x = tf.constant(IMAGES[:2])
     with tf.GradientTape() as tape:
         tape.watch(x)

@@ -44,7 +44,7 @@ def make(name: str, chosen: spec.Spec, key: PrivateKey | None = PUBLISHED, may_t
 
 
 def linac(chosen: spec.Spec, **changes: Any) -> Any:
-    return registry.create("defences", "linac", {**chosen.defences["linac"], **changes})
+    return registry.defence("linac", {**chosen.defences["linac"], **changes})
 
 
 def reconstructed(chosen: spec.Spec, images: Split, key: int) -> np.ndarray:
@@ -161,7 +161,7 @@ def test_the_shuffle_is_the_defences_own(small: spec.Spec) -> None:
     figure, hidden = make("figure5", small), make("figure5", small, SECRET)
     assert not figure.data.equals(hidden.data)
     image = datasets.load(small.dataset).test.first(1).unit()
-    defence = registry.create("defences", "block-shuffle", {})
+    defence = registry.defence("block-shuffle", {})
 
     def by_defence(key: int) -> np.ndarray:
         out = defence.transform(tf.constant(image), key, {}).numpy()[0]
@@ -272,7 +272,7 @@ def test_maps_of_the_shipped_models(shipped: spec.Spec, monkeypatch: pytest.Monk
 def test_the_defended_model_under_a_secret_key_is_not_mapped(shipped: spec.Spec) -> None:
     from bench.models import artifacts
 
-    defence = registry.create("defences", "linac", shipped.defences["linac"])
+    defence = registry.defence("linac", shipped.defences["linac"])
     wanted = [
         catalogue.spec_for(shipped, datasets.load("cifar10"), "linac", defence, name) for name in ("published", "mine")
     ]

@@ -74,7 +74,7 @@ class Models:
         """Where PGD leads from each example to make a model err (N×H×W×3, each of size 1 in L2)."""
         pair, images = self._pair(name), examples.unit()
         # One restart: it is a direction that is wanted, no evaluation.
-        engine = registry.create("attacks", pair.engine, {**dataclasses.asdict(pair.settings), "restarts": 1})
+        engine = registry.engine(pair.engine, {**dataclasses.asdict(pair.settings), "restarts": 1})
         seeds = plan.example_seeds(self.contest.spec.seed, self.identity(name), 0, len(examples))
         attacked = engine.run(
             self.source(name), Batch(images, examples.labels, seeds, "l2", epsilon), lambda done: None

@@ -32,7 +32,8 @@ class Errors:
 
 def defence(spec: Spec) -> linac.Linac:
     """LINAC with the preset's settings."""
-    created: linac.Linac = registry.create("defences", "linac", spec.defences.get("linac", {}))
+    created = registry.defence("linac", spec.defences.get("linac", {}))
+    assert isinstance(created, linac.Linac)
     return created
 
 

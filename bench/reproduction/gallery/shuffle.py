@@ -25,9 +25,8 @@ CELL = 26
 def figure5(spec: Spec, key: PrivateKey | None) -> Figure:
     """An image, its shuffled blocks apart, and the blocks put together."""
     dataset, keys = datasets.load(spec.dataset), keyring(key)
-    defence = registry.create(
-        "defences", "block-shuffle", {**spec.defences.get("block-shuffle", {}), "mode": "positions"}
-    )
+    defence = registry.defence("block-shuffle", {**spec.defences.get("block-shuffle", {}), "mode": "positions"})
+    assert isinstance(defence, BlockShuffle)
     image, block = dataset.test.first(1).unit(), defence.settings.block
     places = permutation(defence, keys.private)
     title = "Block Pixel Shuffle"
