@@ -29,10 +29,10 @@ def db_info(db: str) -> None:
     import sqlalchemy as sa
 
     from bench.store import schema
-    from bench.store.database import HEAD, explained, open_database
+    from bench.store.database import HEAD, open_database, user_errors
 
     engine = open_database(db, create=False)
-    with explained(db), engine.connect() as connection:
+    with user_errors(db), engine.connect() as connection:
         click.echo(f"{db}: schema {HEAD}")
         for table in schema.metadata.sorted_tables:
             click.echo(

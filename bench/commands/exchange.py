@@ -18,10 +18,10 @@ def export(file: Path, db: str, with_weights: bool) -> None:
     """Pack all finished results, with their adversarial images, into one file for somebody else's leaderboard."""
     from bench.evaluation import images
     from bench.exchange import exporting
-    from bench.store.database import explained, open_database
+    from bench.store.database import open_database, user_errors
 
     engine = open_database(db, create=False)
-    with explained(db):
+    with user_errors(db):
         cells, rows = exporting.export(engine, images.folder_of(db), file, with_weights)
     click.echo(f"{file}: {cells} cells, {rows} rows, {file.stat().st_size / 2**20:.1f} MiB")
 

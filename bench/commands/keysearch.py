@@ -110,7 +110,7 @@ def keysearch(
         raise UsageError(f"--save {save}: it exists already, and a key file is never overwritten")
     from bench import spec
     from bench.keys import PUBLISHED_ID
-    from bench.store.database import explained, open_database
+    from bench.store.database import open_database, user_errors
     from bench.support.progress import Reporter
 
     resolved = spec.resolve(preset, dataset=dataset)
@@ -125,7 +125,7 @@ def keysearch(
     race = searching.rules(target, sample, slack, error)
     database = open_database(db, create=True)
     count = min(limit or sys.maxsize, sum(map(len, sources)))
-    with explained(db):
+    with user_errors(db):
         search = searching.Search(database, target, sample, race, f"bench {shlex.join(sys.argv[1:])}", no_race)
         guesses = itertools.islice(itertools.chain(*sources), count)
         scored = search.run(guesses, count, reporter := Reporter(quiet=quiet), stop_when_found)

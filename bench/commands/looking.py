@@ -74,10 +74,10 @@ def show(name: str) -> None:
 def results(db: str, form: str, what: str) -> None:
     """The stored results: tables for people, csv and json for programs."""
     from bench.store import queries
-    from bench.store.database import explained, open_database
+    from bench.store.database import open_database, user_errors
 
     engine = open_database(db, create=False)
-    with explained(db):
+    with user_errors(db):
         boards = queries.boards(engine)
     if form == "table":
         from rich.console import Console
@@ -89,7 +89,7 @@ def results(db: str, form: str, what: str) -> None:
     from bench.store import frames
 
     if what == "sources":
-        with explained(db):
+        with user_errors(db):
             frame = frames.sources_frame(boards, queries.withstood_on_source(engine))
     else:
         frame = frames.cells_frame(boards) if what == "cells" else frames.boards_frame(boards)

@@ -132,7 +132,7 @@ def _stored(resolved: Any, request: str, key: Any, db: str, pairs: Any) -> dict[
     """How many examples of each pair are stored already, over all norms; none where nothing can be."""
     from bench.evaluation import contest
     from bench.store import queries
-    from bench.store.database import explained, open_database
+    from bench.store.database import open_database, user_errors
 
     try:
         engine = open_database(db, create=False)
@@ -143,6 +143,6 @@ def _stored(resolved: Any, request: str, key: Any, db: str, pairs: Any) -> dict[
     done = {}
     for pair in pairs:
         attack, source = ready.attack_row(pair)["fingerprint"], ready.source_row(pair)["fingerprint"]
-        with explained(db):
+        with user_errors(db):
             done[pair.name] = sum(queries.examples_done(engine, board, attack, source) for board in boards)
     return done

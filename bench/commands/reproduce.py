@@ -75,7 +75,7 @@ def reproduce(
     from bench.evaluation.run import Options, Run
     from bench.reproduction.contents import STORED
     from bench.reproduction.sizes import sizes
-    from bench.store.database import explained, open_database, shown
+    from bench.store.database import open_database, redacted, user_errors
     from bench.support.progress import Reporter
 
     key, reporter = keys.load(key_file), Reporter(quiet=quiet)
@@ -84,7 +84,7 @@ def reproduce(
     started = executor(reporter.say)
     sizes(resolved)
     database = open_database(db, create=True)
-    command = f"bench {shlex.join(sys.argv[1:])}".replace(db, shown(db))
+    command = f"bench {shlex.join(sys.argv[1:])}".replace(db, redacted(db))
     debug = click.get_current_context().find_root().params["debug"]
     devices.configure()
     from bench.reproduction.driver import Driver
@@ -97,7 +97,7 @@ def reproduce(
         command=f"bench reproduce {' '.join(names)} --preset {preset}",
     )  # fmt: skip
     try:
-        with explained(db):
+        with user_errors(db):
             work.start(resolved)
             driver.run(wanted)
             work.finish()

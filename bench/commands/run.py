@@ -128,7 +128,7 @@ def run(
         raise UsageError("--weights belongs to one defence: give exactly one --defence")
     from bench.evaluation import images
     from bench.evaluation.run import Options, Run
-    from bench.store.database import explained, open_database, shown
+    from bench.store.database import open_database, redacted, user_errors
     from bench.support.progress import Reporter
 
     reporter = Reporter(quiet=quiet)
@@ -141,7 +141,7 @@ def run(
     ]
     started = executor(reporter.say)
     database = open_database(db, create=True)
-    command = f"bench {shlex.join(sys.argv[1:])}".replace(db, shown(db))
+    command = f"bench {shlex.join(sys.argv[1:])}".replace(db, redacted(db))
     debug = click.get_current_context().find_root().params["debug"]
     options = Options(batch_size, shard_size, not discard_adversarial, not no_train, command, debug)
     devices.configure()
@@ -149,7 +149,7 @@ def run(
 
     work = Run(database, images.folder_of(db), options, reporter, started)
     try:
-        with explained(db):
+        with user_errors(db):
             work.start(resolved)
             for request, pairs in zip(chosen, planned, strict=True):
                 ready = contest.prepare(resolved, request, key, weights, not no_train, reporter.say, own_models, guess)

@@ -29,10 +29,10 @@ from bench.commands.options import db_option, examples, site_option
 @click.option("--open", "show", is_flag=True, help="Open it in the browser.")
 def leaderboard(db: str, out: Path | None, pictures: int, show: bool) -> None:
     """Build the static leaderboard from what is stored, and say where it is. It opens as a file, without a server."""
-    from bench.store.database import explained, open_database
+    from bench.store.database import open_database, user_errors
 
     engine = open_database(db, create=False)
-    with explained(db):
+    with user_errors(db):
         page = built(engine, db, out, pictures)
     click.echo(page)
     if show:

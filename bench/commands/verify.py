@@ -24,7 +24,7 @@ def verify(db: str, key_file: Path | None, zoo: bool) -> None:
         return
     from bench import keys
     from bench.evaluation import images
-    from bench.store.database import explained, open_database
+    from bench.store.database import open_database, user_errors
     from bench.support.progress import Reporter
 
     key, reporter = keys.load(key_file), Reporter()
@@ -32,7 +32,7 @@ def verify(db: str, key_file: Path | None, zoo: bool) -> None:
     devices.configure()
     from bench.evaluation.verify import verify as check
 
-    with explained(db):
+    with user_errors(db):
         findings = check(engine, images.folder_of(db), key, reporter.say)
     problems = [*findings.problems, *findings.unjudged.values()]
     for problem in problems:

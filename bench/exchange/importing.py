@@ -52,7 +52,7 @@ def import_(path: Path, db: str, folder: Path, key: PrivateKey, say: Callable[[s
             )
         _keep_weights(staged / "artifacts")
         target = database.open_database(db, create=True)
-        with database.explained(db):
+        with database.user_errors(db):
             return _merge(target, folder, staged / "images", tables, rows, found.unjudged)
 
 

@@ -31,12 +31,12 @@ def url_of(text: str) -> URL:
         try:
             url = make_url(text)
         except sa.exc.ArgumentError as error:
-            raise UsageError(f"--db {shown(text)}: {error}") from error
+            raise UsageError(f"--db {redacted(text)}: {error}") from error
         return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
     return URL.create("sqlite", database=text)
 
 
-def shown(text: str) -> str:
+def redacted(text: str) -> str:
     """A path or URL as it may be printed and stored: without its password."""
     try:
         return make_url(text).render_as_string(hide_password=True) if "://" in text else text
@@ -46,7 +46,7 @@ def shown(text: str) -> str:
 
 def open_database(text: str, *, create: bool, upgrade: bool = False) -> Engine:
     """Connects and checks the schema; makes or upgrades it only if asked."""
-    url, text = url_of(text), shown(text)
+    url, text = url_of(text), redacted(text)
     if url.get_backend_name() == "sqlite":
         _check_sqlite_file(Path(url.database or ""), text, create)
     try:
@@ -62,13 +62,13 @@ def open_database(text: str, *, create: bool, upgrade: bool = False) -> Engine:
         raise UsageError(f"--db {text}: bench keeps its results in SQLite or PostgreSQL")
     if engine.dialect.name == "sqlite":
         _set_up_sqlite(engine)
-    with explained(text):
+    with user_errors(text):
         _check_schema(engine, text, create, upgrade)
     return engine
 
 
 @contextlib.contextmanager
-def explained(text: str) -> Iterator[None]:
+def user_errors(text: str) -> Iterator[None]:
     """Database errors as one line that says what to do."""
     try:
         yield
@@ -86,7 +86,7 @@ def explained(text: str) -> Iterator[None]:
         hint = next(
             (advice for words, advice in hints.items() if words in reason), "check that it is up, then run again"
         )
-        raise BenchError(f"database {shown(text)}: {reason}; {hint}") from error
+        raise BenchError(f"database {redacted(text)}: {reason}; {hint}") from error
 
 
 def retry_transient(transaction: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

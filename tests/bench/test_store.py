@@ -178,7 +178,7 @@ def test_a_locked_database_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     engine = opened(tmp_path)
     other = sqlite3.connect(tmp_path / "bench.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(BenchError, match="another process holds it"), database.explained("bench.db"):
+    with pytest.raises(BenchError, match="another process holds it"), database.user_errors("bench.db"):
         a_board(engine, 1)
     other.execute("ROLLBACK")
     assert a_board(engine, 1) == 1
@@ -212,7 +212,7 @@ def test_a_server_that_stays_away_is_named(postgres: Any, monkeypatch: pytest.Mo
     engine = database.open_database(url, create=True)
     postgres.stop()
     try:
-        with pytest.raises(BenchError, match="check that it is up, then run again"), database.explained(url):
+        with pytest.raises(BenchError, match="check that it is up, then run again"), database.user_errors(url):
             a_board(engine, 1)
         with pytest.raises(BenchError, match="check that it is up, then run again"):
             database.open_database(url, create=True)
@@ -231,7 +231,7 @@ def test_a_server_whose_disk_is_full_says_so(postgres: Any) -> None:
             stream.write(bytes(2**25))
         with (
             pytest.raises(BenchError, match="no room left on its server's disk: free some space"),
-            database.explained(url),
+            database.user_errors(url),
         ):
             writer.record_shard(engine, key, whole, 4000)
         assert writer.done_ranges(engine, key) == []
@@ -269,7 +269,7 @@ def test_a_database_of_the_first_schema_is_brought_up_to_date(new_url: Callable[
 
 def test_a_password_is_never_shown() -> None:
     url = "postgresql://me:secret@127.0.0.1:1/none"
-    assert "secret" not in database.shown(url)
+    assert "secret" not in database.redacted(url)
     with pytest.raises(BenchError) as refusal:
         database.open_database(url, create=True)
     assert "secret" not in str(refusal.value)
