@@ -1,9 +1,9 @@
 # Two commands do everything on a fresh machine with Python 3.11 or newer: `make run` and `make test`.
 VENV ?= .venv
 PYTHON ?= python3
-BIN := $(VENV)/bin
+BIN = $(VENV)/bin
 
-.PHONY: run test lint zoo clean
+.PHONY: run test test-lowest lint zoo clean
 
 run: $(VENV)/.installed
 	$(BIN)/bench run --defence linac --attack all
@@ -13,7 +13,16 @@ test: $(VENV)/.installed-test lint
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The same tests with the lowest versions that pyproject.toml admits.
+test-lowest: VENV = .venv-lowest
+test-lowest:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --resolution lowest-direct --editable '.[test]'
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Trains what bench/zoo holds from nothing: hours on two cores; interrupted, it goes on where it was.
 zoo: $(VENV)/.installed
@@ -31,4 +40,4 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-lowest build *.egg-info .pytest_cache .mypy_cache .ruff_cache
