@@ -11,7 +11,7 @@ import pytest
 
 from tests.honest import honest as honest
 from tests.postgres import postgres as postgres
-from tests.stores import engine as engine
+from tests.stores import database as database
 from tests.stores import new_url as new_url
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.engine import Engine as Database
 
-from bench.store import database, schema, writer
+from bench.store import schema, writer
+from bench.store.database import open_database, url_of
 from bench.store.writer import ShardResult
 
 
-def opened(tmp_path: Path) -> sa.Engine:
-    return database.open_database(str(tmp_path / "bench.db"), create=True)
+def opened(tmp_path: Path) -> Database:
+    return open_database(str(tmp_path / "bench.db"), create=True)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -26,34 +28,34 @@ def new_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def engine(new_url: Callable[[], str]) -> Iterator[sa.Engine]:
-    engine = database.open_database(new_url(), create=True)
-    yield engine
-    engine.dispose()
+def database(new_url: Callable[[], str]) -> Iterator[Database]:
+    database = open_database(new_url(), create=True)
+    yield database
+    database.dispose()
 
 
-def a_board(engine: sa.Engine, n_examples: int, name: str = "d") -> int:
+def a_board(database: Database, n_examples: int, name: str = "d") -> int:
     thing = {"name": name, "version": "1", "params_json": "{}", "fingerprint": name}
     defence = writer.ensure(
-        engine, schema.defence, {**thing, "keyed": True, "key_id": "k", "weights_sha256": "w", "description": "D."}
+        database, schema.defence, {**thing, "keyed": True, "key_id": "k", "weights_sha256": "w", "description": "D."}
     )
-    return writer.ensure(engine, schema.board, {
+    return writer.ensure(database, schema.board, {
         "defence_id": defence, "dataset": "x", "examples_sha256": "e", "norm": "linf", "epsilon": 0.03,
         "n_examples": n_examples, "fingerprint": f"b-{name}"})  # fmt: skip
 
 
-def a_cell(engine: sa.Engine, board: int, attack: str, source: str, inside: bool = True) -> writer.CellKey:
+def a_cell(database: Database, board: int, attack: str, source: str, inside: bool = True) -> writer.CellKey:
     ids = [
         writer.ensure(
-            engine, table, {"name": name, "version": "1", "params_json": "{}", "fingerprint": f"{kind}-{name}"}
+            database, table, {"name": name, "version": "1", "params_json": "{}", "fingerprint": f"{kind}-{name}"}
         )
         for kind, table, name in (("a", schema.attack, attack), ("s", schema.source, source))
     ]
     key = (board, ids[0], ids[1])
     run = writer.start_run(
-        engine, {"command": "", "preset": "p", "spec_json": "{}", "versions_json": "{}", "device": ""}
+        database, {"command": "", "preset": "p", "spec_json": "{}", "versions_json": "{}", "device": ""}
     )
-    writer.ensure_cell(engine, key, {"run_id": run, "strategy": "s", "inside_threat_model": inside})
+    writer.ensure_cell(database, key, {"run_id": run, "strategy": "s", "inside_threat_model": inside})
     return key
 
 
@@ -66,10 +68,10 @@ def shard(start: int, correct: list[bool]) -> ShardResult:
     return ShardResult(start, start + len(correct), rows, "test", 1.0, {"flag": 1}, ("part",), "file", "sha")
 
 
-def fill(engine: sa.Engine, board: int, cells: dict[tuple[str, str], np.ndarray], inside: bool = True) -> None:
+def fill(database: Database, board: int, cells: dict[tuple[str, str], np.ndarray], inside: bool = True) -> None:
     for (attack, source), correct in cells.items():
-        key = a_cell(engine, board, attack, source, inside)
-        writer.record_shard(engine, key, shard(0, correct.tolist()), len(correct))
+        key = a_cell(database, board, attack, source, inside)
+        writer.record_shard(database, key, shard(0, correct.tolist()), len(correct))
 
 
 def rows(db: str) -> list[tuple[object, ...]]:
@@ -78,8 +80,8 @@ def rows(db: str) -> list[tuple[object, ...]]:
         source_success, source_margin, restart, target, part, result.gradients, result.queries FROM result
         JOIN board ON board.id = result.board_id JOIN attack ON attack.id = result.attack_id
         JOIN source ON source.id = result.source_id"""
-    engine = sa.create_engine(database.url_of(db))
-    with engine.connect() as connection:
+    database = sa.create_engine(url_of(db))
+    with database.connect() as connection:
         found = sorted(tuple(row) for row in connection.execute(sa.text(query)))
-    engine.dispose()
+    database.dispose()
     return found

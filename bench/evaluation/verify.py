@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Engine as Database
 
 from bench import registry
 from bench.api import BenchError
@@ -45,11 +46,11 @@ class Findings:
 
 
 def verify(
-    engine: Engine, folder: Path, key: PrivateKey, say: Callable[[str], None], more_artifacts: Path | None = None
+    database: Database, folder: Path, key: PrivateKey, say: Callable[[str], None], more_artifacts: Path | None = None
 ) -> Findings:
     """Goes over every board of the database. `more_artifacts` is a folder of artifacts besides those of this machine."""
     findings = Findings()
-    with engine.connect() as connection:
+    with database.connect() as connection:
         things = _things(connection)
     _check_identities(things, findings)
     referees: Referees = {}
@@ -57,7 +58,7 @@ def verify(
         defence = things["defence"][board["defence_id"]]
         where = f"board {board['id']} ({defence['name']}, {board['norm']})"
         say(f"verifying {defence['name']}, {board['norm']}")
-        check = BoardCheck(engine, folder, things, board, defence, where, findings, referees)
+        check = BoardCheck(database, folder, things, board, defence, where, findings, referees)
         check.records()
         try:
             check.judge(key, more_artifacts)
@@ -102,7 +103,7 @@ def _check_identities(things: Mapping[str, Mapping[int, Row]], findings: Finding
 class BoardCheck:
     """The verification of one board."""
 
-    engine: Engine
+    database: Database
     folder: Path
     things: Mapping[str, Mapping[int, Row]]
     board: Row
@@ -114,7 +115,7 @@ class BoardCheck:
 
     def records(self) -> None:
         """What can be checked without a model: totals, digests, settings, the threat model and the doubts."""
-        with self.engine.connect() as connection:
+        with self.database.connect() as connection:
             cells = self._cells(connection)
             for cell in cells:
                 rows, shards = self._rows(connection, cell), self._shards(connection, cell)
@@ -122,7 +123,7 @@ class BoardCheck:
                 self._coverage(cell, rows, shards)
                 self._settings(cell)
                 self._threat_model(cell)
-        expected = doubts.found(self.engine, self.board["id"])
+        expected = doubts.found(self.database, self.board["id"])
         for cell in cells:
             words = expected.get((cell["attack_id"], cell["source_id"]))
             if words is not None and words != json.loads(cell["doubts_json"]):
@@ -138,7 +139,7 @@ class BoardCheck:
                 f"the first {self.board['n_examples']} images of {self.board['dataset']} are not those it was judged on"
             )
         clean = examples.unit()
-        with self.engine.connect() as connection:
+        with self.database.connect() as connection:
             for cell in self._cells(connection):
                 rows = self._rows(connection, cell)
                 for shard in self._shards(connection, cell):

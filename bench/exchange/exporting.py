@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Engine as Database
 
 import bench
 from bench.api import BenchError, UsageError
@@ -24,9 +24,9 @@ from bench.store.writer import VALUES
 from bench.support.files import atomic_write
 
 
-def export(engine: Engine, folder: Path, target: Path, with_weights: bool) -> tuple[int, int]:
+def export(database: Database, folder: Path, target: Path, with_weights: bool) -> tuple[int, int]:
     """Packs everything that is finished; returns the numbers of cells and rows."""
-    with engine.connect() as connection:
+    with database.connect() as connection:
         tables: Tables = {
             t.name: [dict(r) for r in connection.execute(sa.select(t).order_by(*t.primary_key)).mappings()]
             for t in TABLES

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Engine as Database
 
 from bench.evaluation import doubts
 from bench.exchange.archive import Archive
@@ -18,7 +18,8 @@ from bench.exchange.examining import examine
 from bench.exchange.layout import TABLES, Rows, Tables, cell_of
 from bench.keys import PrivateKey
 from bench.models import artifacts
-from bench.store import database, schema, writer
+from bench.store import schema, writer
+from bench.store.database import open_database, user_errors, writing
 from bench.store.writer import ShardResult
 from bench.support.files import atomic_write
 
@@ -40,7 +41,7 @@ def import_(path: Path, db: str, folder: Path, key: PrivateKey, say: Callable[[s
     with Archive(path) as archive, tempfile.TemporaryDirectory() as name:
         staged = Path(name)
         tables, rows = examine(archive, staged)
-        stage = database.open_database(str(staged / "stage.db"), create=True)
+        stage = open_database(str(staged / "stage.db"), create=True)
         _fill(stage, tables, rows)
         from bench.evaluation.verify import verify
 
@@ -51,8 +52,8 @@ def import_(path: Path, db: str, folder: Path, key: PrivateKey, say: Callable[[s
                 f"{found.problems[0]}" + (f" (and {len(found.problems) - 1} more)" * (len(found.problems) > 1))
             )
         _keep_weights(staged / "artifacts")
-        target = database.open_database(db, create=True)
-        with database.user_errors(db):
+        target = open_database(db, create=True)
+        with user_errors(db):
             return _merge(target, folder, staged / "images", tables, rows, found.unjudged)
 
 
@@ -65,9 +66,9 @@ def _keep_weights(folder: Path) -> None:
                     stream.write((artifact.path / name).read_bytes())
 
 
-def _fill(stage: Engine, tables: Tables, rows: Sequence[Rows]) -> None:
+def _fill(stage: Database, tables: Tables, rows: Sequence[Rows]) -> None:
     """The archive as a database of its own, as it was where it comes from."""
-    with database.writing(stage) as connection:
+    with writing(stage) as connection:
         for table in TABLES:
             if tables[table.name]:
                 connection.execute(sa.insert(table), tables[table.name])
@@ -77,7 +78,7 @@ def _fill(stage: Engine, tables: Tables, rows: Sequence[Rows]) -> None:
 
 
 def _merge(
-    target: Engine,
+    target: Database,
     folder: Path,
     staged_images: Path,
     tables: Tables,
@@ -113,7 +114,7 @@ def _merge(
 
 
 def _merge_cell(
-    target: Engine,
+    target: Database,
     key: writer.CellKey,
     cell: Mapping[str, Any],
     tables: Tables,
@@ -139,10 +140,10 @@ def _merge_cell(
     return written
 
 
-def _place(target: Engine, table: sa.Table, row: Mapping[str, Any]) -> int:
+def _place(target: Database, table: sa.Table, row: Mapping[str, Any]) -> int:
     return writer.ensure(target, table, {name: value for name, value in row.items() if name != "id"})
 
 
-def _run(target: Engine, row: Mapping[str, Any]) -> int:
+def _run(target: Database, row: Mapping[str, Any]) -> int:
     kept = ("preset", "spec_json", "versions_json", "device", "git_commit")
     return writer.start_run(target, {"command": f"imported: {row['command']}", **{name: row[name] for name in kept}})

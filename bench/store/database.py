@@ -13,7 +13,8 @@ from typing import ParamSpec, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.engine import URL, Connection, make_url
+from sqlalchemy.engine import Engine as Database
 
 from bench.api import BenchError, UsageError
 
@@ -44,13 +45,13 @@ def redacted(text: str) -> str:
         return "the URL given"
 
 
-def open_database(text: str, *, create: bool, upgrade: bool = False) -> Engine:
+def open_database(text: str, *, create: bool, upgrade: bool = False) -> Database:
     """Connects and checks the schema; makes or upgrades it only if asked."""
     url, text = url_of(text), redacted(text)
     if url.get_backend_name() == "sqlite":
         _check_sqlite_file(Path(url.database or ""), text, create)
     try:
-        engine = sa.create_engine(
+        database = sa.create_engine(
             url, connect_args={"timeout": BUSY_SECONDS} if url.get_backend_name() == "sqlite" else {}
         )
     except ModuleNotFoundError as error:
@@ -58,13 +59,13 @@ def open_database(text: str, *, create: bool, upgrade: bool = False) -> Engine:
         raise UsageError(f"--db {text}: {error}{extra}") from error
     except (ImportError, sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as error:
         raise UsageError(f"--db {text}: {error}") from error
-    if engine.dialect.name not in ("sqlite", "postgresql"):
+    if database.dialect.name not in ("sqlite", "postgresql"):
         raise UsageError(f"--db {text}: bench keeps its results in SQLite or PostgreSQL")
-    if engine.dialect.name == "sqlite":
-        _set_up_sqlite(engine)
+    if database.dialect.name == "sqlite":
+        _set_up_sqlite(database)
     with user_errors(text):
-        _check_schema(engine, text, create, upgrade)
-    return engine
+        _check_schema(database, text, create, upgrade)
+    return database
 
 
 @contextlib.contextmanager
@@ -124,9 +125,9 @@ def _passes(error: sa.exc.DBAPIError) -> bool:
 
 
 @contextlib.contextmanager
-def writing(engine: Engine) -> Iterator[Connection]:
+def writing(database: Database) -> Iterator[Connection]:
     """One transaction that writes; on SQLite it takes the write lock at the start instead of failing in the middle."""
-    with engine.connect().execution_options(bench_write=True) as connection, connection.begin():
+    with database.connect().execution_options(bench_write=True) as connection, connection.begin():
         yield connection
 
 
@@ -143,14 +144,14 @@ def _check_sqlite_file(path: Path, text: str, create: bool) -> None:
         raise UsageError(f"--db {text}: cannot make its folder ({error.strerror})") from error
 
 
-def _set_up_sqlite(engine: Engine) -> None:
-    @event.listens_for(engine, "connect")
+def _set_up_sqlite(database: Database) -> None:
+    @event.listens_for(database, "connect")
     def _on_connect(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None  # SQLAlchemy begins transactions below; the driver must not
         for pragma in ("synchronous=NORMAL", "foreign_keys=ON", "cache_size=-65536"):
             connection.execute(f"PRAGMA {pragma}").close()
 
-    @event.listens_for(engine, "begin")
+    @event.listens_for(database, "begin")
     def _on_begin(connection: Connection) -> None:
         if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
             return
@@ -158,8 +159,8 @@ def _set_up_sqlite(engine: Engine) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
-def _check_schema(engine: Engine, text: str, create: bool, upgrade: bool) -> None:
-    with engine.connect() as connection:
+def _check_schema(database: Database, text: str, create: bool, upgrade: bool) -> None:
+    with database.connect() as connection:
         tables = set(sa.inspect(connection).get_table_names())
         if "alembic_version" in tables:
             version = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
@@ -177,22 +178,22 @@ def _check_schema(engine: Engine, text: str, create: bool, upgrade: bool) -> Non
         raise BenchError(f"database {text} has the older schema {version}: run 'bench db upgrade --db {text}'")
     if version is None and not create:
         raise UsageError(f"database {text} is empty: 'bench run' fills one")
-    migrate(engine)
+    migrate(database)
 
 
 @retry_transient
-def migrate(engine: Engine, version: str = "head") -> None:
+def migrate(database: Database, version: str = "head") -> None:
     """Brings the schema to its newest version, or to an earlier one of an empty database."""
     from alembic import command
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    if engine.dialect.name == "sqlite":  # kept in the file; set here, so that a file that is not ours is never touched
-        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+    if database.dialect.name == "sqlite":  # it stays in the file; set here, never in a file that is not ours
+        with database.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
-    with writing(engine) as connection:
-        if engine.dialect.name == "postgresql":  # SQLite's writers wait for each other as it is
+    with writing(database) as connection:
+        if database.dialect.name == "postgresql":  # SQLite's writers wait for each other as it is
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(MIGRATION_LOCK)))
         config.attributes["connection"] = connection
         command.upgrade(config, version)

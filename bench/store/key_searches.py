@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Engine as Database
 
 from bench.store import schema, writer
 from bench.store.database import writing
@@ -79,7 +80,7 @@ class KeySearch:
         return tuple(guess for guess in self.guesses if self.reached(guess))
 
 
-def found(engine: Engine, defence: str | None = None, only: int | None = None) -> list[KeySearch]:
+def found(database: Database, defence: str | None = None, only: int | None = None) -> list[KeySearch]:
     """Every key search, or those on one defence, or the one of this id; in the order they were begun."""
     search, row_of = schema.key_search, schema.defence.c
     query = (
@@ -91,7 +92,7 @@ def found(engine: Engine, defence: str | None = None, only: int | None = None) -
         query = query.where(row_of.name == defence)
     if only is not None:
         query = query.where(search.c.id == only)
-    with engine.connect() as connection:
+    with database.connect() as connection:
         return [
             KeySearch(
                 id=row.id,
@@ -124,19 +125,19 @@ def _key_guesses(connection: Connection, search_id: int) -> tuple[KeyGuess, ...]
     return tuple(sorted(guesses, key=lambda g: (-g.images, -g.correct, g.guess)))
 
 
-def start(engine: Engine, values: Mapping[str, Any], command: str) -> int:
+def start(database: Database, values: Mapping[str, Any], command: str) -> int:
     """The id of the search with this fingerprint, made if it is not there."""
     now = writer.now()
-    return writer.ensure(engine, schema.key_search, {**values, "command": command, "started": now, "updated": now})
+    return writer.ensure(database, schema.key_search, {**values, "command": command, "started": now, "updated": now})
 
 
-def record(engine: Engine, search_id: int, command: str, guesses: Sequence[KeyGuess]) -> None:
+def record(database: Database, search_id: int, command: str, guesses: Sequence[KeyGuess]) -> None:
     """Scored guesses, in one transaction.
 
     A guess that is there already is replaced if it is now scored on more images.
     """
     table = schema.key_guess
-    with writing(engine) as connection:
+    with writing(database) as connection:
         rows = connection.execute(
             sa.select(table.c.guess, table.c.images).where(
                 table.c.search_id == search_id, table.c.guess.in_([guess.guess for guess in guesses])

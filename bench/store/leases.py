@@ -14,7 +14,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Engine as Database
 
 from bench.store import schema
 from bench.store.database import retry_transient, writing
@@ -26,15 +27,15 @@ SECONDS = 180.0
 class Claims:
     """The shards that this driver has in hand."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self.owner = f"{_machine()}/{os.getpid()}/{_started(os.getpid())}/{uuid.uuid4().hex[:8]}"
         self._renewed = time.monotonic()
 
     @retry_transient
     def take(self, key: CellKey, start: int, stop: int) -> bool:
         """Claims the examples from `start` to `stop`; False if they are stored, or in another driver's hands."""
-        with writing(self._engine) as connection:
+        with writing(self._database) as connection:
             lock_cell(connection, key)
             now = connection.execute(sa.select(clock(connection))).scalar_one()
             others = connection.execute(sa.select(schema.shard).where(overlaps(key, start, stop))).all()
@@ -73,12 +74,12 @@ class Claims:
 
     @retry_transient
     def _put_off(self) -> None:
-        with writing(self._engine) as connection:
+        with writing(self._database) as connection:
             connection.execute(sa.update(schema.shard).where(*self._own()).values(expires=clock(connection) + SECONDS))
 
     def release(self) -> None:
         """Gives every claim back: the driver ends, or stops for a while."""
-        with writing(self._engine) as connection:
+        with writing(self._database) as connection:
             connection.execute(sa.delete(schema.shard).where(*self._own()))
 
     def _own(self) -> list[sa.ColumnElement[bool]]:
@@ -95,12 +96,12 @@ class Claims:
         return machine != _machine() or _started(int(pid)) == started
 
 
-def waiting_for(engine: Engine, keys: Collection[CellKey]) -> int:
+def waiting_for(database: Database, keys: Collection[CellKey]) -> int:
     """How many shards of these cells are in somebody's hands."""
     query = sa.select(schema.shard.c.board_id, schema.shard.c.attack_id, schema.shard.c.source_id).where(
         schema.shard.c.status == "claimed"
     )
-    with engine.connect() as connection:
+    with database.connect() as connection:
         return sum(tuple(row) in set(keys) for row in connection.execute(query))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Engine as Database
 
 from bench.store import schema
 from bench.store.queries import Board, Cell, counts
@@ -64,13 +64,13 @@ class ImageFile:
     sha256: str | None
 
 
-def outcomes(engine: Engine, board: Board) -> Outcomes:
+def outcomes(database: Database, board: Board) -> Outcomes:
     """Reads a whole board in one pass, in the order of the primary key."""
     cells = ((board.clean,) if board.clean else ()) + board.cells
     shape = (board.n_examples, len(cells))
     labels = np.full(board.n_examples, -1, np.int32)
     pred, correct, margin = np.full(shape, -1, np.int32), np.zeros(shape, bool), np.zeros(shape, np.float32)
-    rows = _rows(engine, board.id)
+    rows = _rows(database, board.id)
     example, own = np.divmod(rows["place"], _ID * _ID)
     label, answer = np.divmod(rows["answer"], 2 * _ID)
     labels[example] = label
@@ -85,11 +85,11 @@ def outcomes(engine: Engine, board: Board) -> Outcomes:
     return Outcomes(cells, labels, pred, correct, margin)
 
 
-def runs(engine: Engine, board_id: int) -> list[RunRecord]:
+def runs(database: Database, board_id: int) -> list[RunRecord]:
     """The runs that made a board's cells, the latest first."""
     own = sa.select(schema.cell.c.run_id).where(schema.cell.c.board_id == board_id)
     query = sa.select(schema.run).where(schema.run.c.id.in_(own)).order_by(schema.run.c.id.desc())
-    with engine.connect() as connection:
+    with database.connect() as connection:
         return [
             RunRecord(
                 row.id, row.started, row.command, row.preset, json.loads(row.spec_json), json.loads(row.versions_json),
@@ -99,14 +99,14 @@ def runs(engine: Engine, board_id: int) -> list[RunRecord]:
         ]  # fmt: skip
 
 
-def examples_sha256(engine: Engine, board_id: int) -> str:
+def examples_sha256(database: Database, board_id: int) -> str:
     """What the board's images and labels are known by: boards with the same one may be compared example by example."""
-    with engine.connect() as connection:
+    with database.connect() as connection:
         query = sa.select(schema.board.c.examples_sha256).where(schema.board.c.id == board_id)
         return str(connection.execute(query).scalar_one())
 
 
-def image_files(engine: Engine, board_id: int) -> dict[tuple[int, int], list[ImageFile]]:
+def image_files(database: Database, board_id: int) -> dict[tuple[int, int], list[ImageFile]]:
     """The kept adversarial images of a board by attack and source id, in the order of the examples."""
     shard = schema.shard.c
     query = (
@@ -115,13 +115,13 @@ def image_files(engine: Engine, board_id: int) -> dict[tuple[int, int], list[Ima
         .order_by(shard.start)
     )
     files: dict[tuple[int, int], list[ImageFile]] = {}
-    with engine.connect() as connection:
+    with database.connect() as connection:
         for attack, source, start, stop, name, sha256 in connection.execute(query):
             files.setdefault((attack, source), []).append(ImageFile(start, stop, name, sha256))
     return files
 
 
-def _rows(engine: Engine, board_id: int) -> np.ndarray:
+def _rows(database: Database, board_id: int) -> np.ndarray:
     """The board's rows as one array.
 
     Reading ten million rows costs by the column and by the object, so several columns come as one number, and the
@@ -132,7 +132,7 @@ def _rows(engine: Engine, board_id: int) -> np.ndarray:
     answer = (sa.cast(result.label, sa.BigInteger) * _ID + result.pred) * 2 + result.correct
     query = sa.select(place, answer, result.margin).where(result.board_id == board_id)
     parts = [np.empty(0, _ROW)]
-    with engine.connect() as connection:
+    with database.connect() as connection:
         cursor: Any = connection.execute(query).cursor
         while rows := cursor.fetchmany(_ROWS_AT_ONCE):
             parts.append(np.fromiter(rows, _ROW, len(rows)))

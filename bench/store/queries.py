@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Engine as Database
 
 from bench.api import BenchError
 from bench.store import schema
@@ -92,7 +93,7 @@ class Board:
         return self.best_known is None or bool(self.left_out)
 
 
-def boards(engine: Engine, only: int | None = None) -> list[Board]:
+def boards(database: Database, only: int | None = None) -> list[Board]:
     """Every board (or the one of this id), by norm, then by Best Known, the most robust first; unknown ones last."""
     defence = schema.defence.c
     query = sa.select(
@@ -101,12 +102,12 @@ def boards(engine: Engine, only: int | None = None) -> list[Board]:
     ).join(schema.defence, schema.board.c.defence_id == schema.defence.c.id)  # fmt: skip
     if only is not None:
         query = query.where(schema.board.c.id == only)
-    with engine.connect() as connection:
+    with database.connect() as connection:
         found = [_board(connection, row) for row in connection.execute(query).all()]
     return sorted(found, key=lambda b: (b.norm != "linf", b.norm, b.epsilon, -_share(b), b.defence, b.id))
 
 
-def examples_done(engine: Engine, board: str, attack: str, source: str) -> int:
+def examples_done(database: Database, board: str, attack: str, source: str) -> int:
     """How many examples of the cell with these fingerprints are stored."""
     query = (
         sa.select(schema.cell.c.n_done)
@@ -119,20 +120,20 @@ def examples_done(engine: Engine, board: str, attack: str, source: str) -> int:
             schema.source.c.fingerprint == source,
         )
     )
-    with engine.connect() as connection:
+    with database.connect() as connection:
         return int(connection.execute(query).scalar() or 0)
 
 
-def withstood_on_source(engine: Engine) -> dict[tuple[int, int, int], int]:
+def withstood_on_source(database: Database) -> dict[tuple[int, int, int], int]:
     """How many examples each attack left right on its own source, by board, attack and source id."""
     result = schema.result.c
     key = (result.board_id, result.attack_id, result.source_id)
     query = sa.select(*key, sa.func.sum(1 - result.source_success)).group_by(*key)
-    with engine.connect() as connection:
+    with database.connect() as connection:
         return {(board, attack, source): int(count) for board, attack, source, count in connection.execute(query)}
 
 
-def source_success(engine: Engine, board: Board, cell: Cell) -> tuple[np.ndarray, np.ndarray]:
+def source_success(database: Database, board: Board, cell: Cell) -> tuple[np.ndarray, np.ndarray]:
     """Which examples (N, bool) the attack broke on its own source, and the part of it that did (N, −1 if it has none)."""
     result = schema.result.c
     query = (
@@ -140,12 +141,12 @@ def source_success(engine: Engine, board: Board, cell: Cell) -> tuple[np.ndarray
         .where(result.board_id == board.id, result.attack_id == cell.attack_id, result.source_id == cell.source_id)
         .order_by(result.example_idx)
     )
-    with engine.connect() as connection:
+    with database.connect() as connection:
         rows = connection.execute(query).all()
     return np.array([row[0] for row in rows], bool), np.array([row[1] for row in rows], int)
 
 
-def broken_by_part(engine: Engine, board_id: int, attacks: Sequence[int]) -> dict[tuple[int, int], dict[int, int]]:
+def broken_by_part(database: Database, board_id: int, attacks: Sequence[int]) -> dict[tuple[int, int], dict[int, int]]:
     """By attack (of these) and source: how many examples each part of it, by its place, broke on the source."""
     result = schema.result.c
     query = (
@@ -154,7 +155,7 @@ def broken_by_part(engine: Engine, board_id: int, attacks: Sequence[int]) -> dic
         .group_by(result.attack_id, result.source_id, result.part)
     )
     found: dict[tuple[int, int], dict[int, int]] = {}
-    with engine.connect() as connection:
+    with database.connect() as connection:
         for attack_id, source_id, part, count in connection.execute(query):
             found.setdefault((attack_id, source_id), {})[part] = count
     return found
@@ -300,7 +301,7 @@ def _best(
     return sum(count for bits, count in counts if int(bits) == everything), by_engine
 
 
-def best_by_source(engine: Engine, board: Board) -> dict[str, int]:
+def best_by_source(database: Database, board: Board) -> dict[str, int]:
     """Best Known against each source alone, over all its attacks."""
     if board.clean is None or not board.counted:
         return {}
@@ -311,7 +312,7 @@ def best_by_source(engine: Engine, board: Board) -> dict[str, int]:
         .group_by(result.example_idx, result.source_id)
     )
     names = {cell.source_id: cell.source for cell in board.counted}
-    with engine.connect() as connection:
+    with database.connect() as connection:
         rows = connection.execute(per_source).all()
     right_at_first = {example for example, source, ok in rows if source == board.clean.source_id and ok}
     return {

@@ -11,7 +11,8 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Engine as Database
 
 from bench.store import schema
 from bench.store.database import retry_transient, writing
@@ -40,35 +41,35 @@ class ShardResult:
 
 
 @retry_transient
-def start_run(engine: Engine, values: Mapping[str, Any]) -> int:
-    with writing(engine) as connection:
+def start_run(database: Database, values: Mapping[str, Any]) -> int:
+    with writing(database) as connection:
         return _new_id(connection, sa.insert(schema.run).values(started=now(), **values))
 
 
 @retry_transient
-def finish_run(engine: Engine, run_id: int) -> None:
-    with writing(engine) as connection:
+def finish_run(database: Database, run_id: int) -> None:
+    with writing(database) as connection:
         connection.execute(sa.update(schema.run).where(schema.run.c.id == run_id).values(finished=now()))
 
 
 @retry_transient
-def ensure(engine: Engine, table: sa.Table, values: Mapping[str, Any]) -> int:
+def ensure(database: Database, table: sa.Table, values: Mapping[str, Any]) -> int:
     """The id of the row with this fingerprint; made if it is not there."""
     wanted = sa.select(table.c.id).where(table.c.fingerprint == values["fingerprint"])
-    with writing(engine) as connection:
+    with writing(database) as connection:
         if connection.execute(wanted).scalar() is None:
             connection.execute(_unless_there(connection, table).values(**values))
         return int(connection.execute(wanted).scalar_one())
 
 
 @retry_transient
-def ensure_cell(engine: Engine, key: CellKey, values: Mapping[str, Any], imported: str | None = None) -> bool:
+def ensure_cell(database: Database, key: CellKey, values: Mapping[str, Any], imported: str | None = None) -> bool:
     """A row for the cell; a failed one becomes running again. Says whether results of this origin may be added to it.
 
     `imported` says whether imported results were judged here. What was not gives way to what was, and is never
     added to it.
     """
-    with writing(engine) as connection:
+    with writing(database) as connection:
         here = of_cell(schema.cell, key)
         new = {
             **values,
@@ -97,9 +98,9 @@ def ensure_cell(engine: Engine, key: CellKey, values: Mapping[str, Any], importe
 
 
 @retry_transient
-def record_shard(engine: Engine, key: CellKey, shard: ShardResult, n_examples: int) -> bool:
+def record_shard(database: Database, key: CellKey, shard: ShardResult, n_examples: int) -> bool:
     """The shard's rows, its done mark and the cell's totals, together or not at all; False if another was first."""
-    with writing(engine) as connection:
+    with writing(database) as connection:
         row = connection.execute(sa.select(schema.cell).where(of_cell(schema.cell, key)).with_for_update()).one()
         here = overlaps(key, shard.start, shard.stop)
         if connection.execute(sa.select(schema.shard.c.start).where(here, schema.shard.c.status == "done")).first():
@@ -150,9 +151,9 @@ def digest(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 @retry_transient
-def fail_shard(engine: Engine, key: CellKey, start: int, stop: int, worker: str, error: str) -> None:
+def fail_shard(database: Database, key: CellKey, start: int, stop: int, worker: str, error: str) -> None:
     """Marks a shard and its cell failed, with the reason; what is stored, by this driver or another, stays."""
-    with writing(engine) as connection:
+    with writing(database) as connection:
         connection.execute(sa.select(schema.cell.c.status).where(of_cell(schema.cell, key)).with_for_update())
         here = overlaps(key, start, stop)
         found = connection.execute(sa.select(schema.shard.c.status, schema.shard.c.attempt).where(here)).all()
@@ -177,17 +178,17 @@ def fail_shard(engine: Engine, key: CellKey, start: int, stop: int, worker: str,
 
 
 @retry_transient
-def set_doubts(engine: Engine, key: CellKey, doubts: Mapping[str, str]) -> None:
+def set_doubts(database: Database, key: CellKey, doubts: Mapping[str, str]) -> None:
     """Says what makes the cell's result doubtful: a name and its meaning each."""
     text = json.dumps(dict(doubts), sort_keys=True)
-    with writing(engine) as connection:
+    with writing(database) as connection:
         connection.execute(sa.update(schema.cell).where(of_cell(schema.cell, key)).values(doubts_json=text))
 
 
 @retry_transient
-def done_ranges(engine: Engine, key: CellKey) -> list[tuple[int, int]]:
+def done_ranges(database: Database, key: CellKey) -> list[tuple[int, int]]:
     """The example ranges of the cell's finished shards, in order."""
-    with engine.connect() as connection:
+    with database.connect() as connection:
         query = sa.select(schema.shard.c.start, schema.shard.c.stop).where(
             of_cell(schema.shard, key), schema.shard.c.status == "done"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Engine as Database
 
 from attacks.parts import suspicion
 from bench.evaluation import doubts
@@ -29,9 +29,9 @@ def fill(filler: Filler, board: int, attack: str, broken: np.ndarray, part: int)
     writer.record_shard(filler.engine, key, ShardResult(0, N, rows, "test", 1.0, {}, (), None, None), N)
 
 
-def about(engine: Engine, board: int) -> set[str]:
+def about(database: Database, board: int) -> set[str]:
     """The doubts about any cell of a board."""
-    return {name for found in doubts.found(engine, board).values() for name in found}
+    return {name for found in doubts.found(database, board).values() for name in found}
 
 
 @pytest.mark.parametrize(("part", "doubted"), [(0, False), (3, True)], ids=["apgd-ce", "square"])

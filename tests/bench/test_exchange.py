@@ -23,7 +23,8 @@ from bench.evaluation.verify import verify
 from bench.exchange import examining, importing
 from bench.exchange.archive import Archive
 from bench.models import artifacts
-from bench.store import database, queries
+from bench.store import queries
+from bench.store.database import open_database
 from tests.conftest import bench
 
 Members = dict[str, bytes]
@@ -52,7 +53,7 @@ def taken(path: Path, folder: Path, key: keys.PrivateKey | None = None) -> impor
 
 
 def board(folder: Path) -> queries.Board:
-    (found,) = queries.boards(database.open_database(str(folder / "theirs" / "bench.db"), create=False))
+    (found,) = queries.boards(open_database(str(folder / "theirs" / "bench.db"), create=False))
     return found
 
 
@@ -96,8 +97,8 @@ def test_weights_that_came_along_judge_and_are_used_by_no_run(no_zoo: None, pack
     assert (done.rows, done.unjudged) == (12, {})
     assert artifacts.find(theirs["fingerprint"]) is None
     assert artifacts.with_weights(theirs["record"]["weights_sha256"]) is not None
-    engine = database.open_database(str(tmp_path / "theirs" / "bench.db"), create=False)
-    found = verify(engine, tmp_path / "theirs" / "bench.images", keys.load(None), lambda text: None)
+    database = open_database(str(tmp_path / "theirs" / "bench.db"), create=False)
+    found = verify(database, tmp_path / "theirs" / "bench.images", keys.load(None), lambda text: None)
     assert (found.rows, found.problems, found.unjudged) == (12, [], {})
 
 

@@ -141,11 +141,11 @@ TAMPERING: dict[str, tuple[Callable[[Path], None], str]] = {
 
 def verified(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Findings:
     monkeypatch.setenv("BENCH_HOME", str(folder / "home"))
-    engine = open_database(str(folder / "results" / "bench.db"), create=False)
+    database = open_database(str(folder / "results" / "bench.db"), create=False)
     try:
-        return verify(engine, folder / "results" / "bench.images", keys.load(None), lambda text: None)
+        return verify(database, folder / "results" / "bench.images", keys.load(None), lambda text: None)
     finally:
-        engine.dispose()
+        database.dispose()
 
 
 def test_nothing_is_found_where_nothing_was_done(honest: Path, monkeypatch: pytest.MonkeyPatch) -> None:

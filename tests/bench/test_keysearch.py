@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
 from click.testing import CliRunner, Result
+from sqlalchemy.engine import Engine as Database
 
 from bench.api import BenchError
 from bench.cli import main
 from bench.keys import PUBLISHED_KEY
-from bench.store import database, key_searches, schema, writer
+from bench.store import key_searches, schema, writer
+from bench.store.database import migrate, open_database
 from bench.store.key_searches import KeyGuess
 
 SEARCH = ("keysearch", "--defence", "block-shuffle", "--paper")
@@ -163,8 +163,8 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path, arguments: list[str], sa
     assert not (tmp_path / "results").exists()
 
 
-def a_search(engine: sa.Engine) -> int:
-    defence = writer.ensure(engine, schema.defence, {
+def a_search(database: Database) -> int:
+    defence = writer.ensure(database, schema.defence, {
         "name": "d", "version": "1", "params_json": "{}", "fingerprint": "d", "keyed": True, "key_id": "k",
         "weights_sha256": "w", "description": "D."})  # fmt: skip
     values = {
@@ -172,7 +172,7 @@ def a_search(engine: sa.Engine) -> int:
         "inside_threat_model": True, "defended_accuracy": 0.8, "defended_images": 1000, "race_floor": 0.75,
         "race_error": 1e-4, "fingerprint": "s",
     }  # fmt: skip
-    return key_searches.start(engine, values, "bench keysearch")
+    return key_searches.start(database, values, "bench keysearch")
 
 
 def guess(key: int, correct: int, images: int = 100, origin: str = "meta-seed 1") -> KeyGuess:
@@ -180,35 +180,32 @@ def guess(key: int, correct: int, images: int = 100, origin: str = "meta-seed 1"
 
 
 def test_the_store_keeps_the_fuller_score_and_gives_the_best_first(tmp_path: Path) -> None:
-    engine = database.open_database(str(tmp_path / "bench.db"), create=True)
-    search = a_search(engine)
-    assert a_search(engine) == search
+    database = open_database(str(tmp_path / "bench.db"), create=True)
+    search = a_search(database)
+    assert a_search(database) == search
     key_searches.record(
-        engine, search, "first", [guess(-(2**63), 3, 20), guess(2**63 - 1, 30, origin="random, draw 1")]
+        database, search, "first", [guess(-(2**63), 3, 20), guess(2**63 - 1, 30, origin="random, draw 1")]
     )
-    key_searches.record(engine, search, "then", [guess(-(2**63), 40), guess(2**63 - 1, 2, 8), guess(0, 78)])
-    (stored,) = key_searches.found(engine, "d")
+    key_searches.record(database, search, "then", [guess(-(2**63), 40), guess(2**63 - 1, 2, 8), guess(0, 78)])
+    (stored,) = key_searches.found(database, "d")
     assert [(g.guess, g.correct, g.images) for g in stored.guesses] == [
         (0, 78, 100), (-(2**63), 40, 100), (2**63 - 1, 30, 100),
     ]  # fmt: skip
     assert stored.origins == {"meta-seed": 2, "random": 1}
     assert [g.guess for g in stored.found] == [0]
     assert (stored.command, stored.defence, stored.key_id) == ("then", "d", "k")
-    assert key_searches.found(engine, "other") == []
+    assert key_searches.found(database, "other") == []
 
 
 def test_a_database_of_the_first_schema_is_upgraded_with_what_it_holds(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
-    engine = sa.create_engine(f"sqlite:///{path}")
-    config = Config()
-    config.set_main_option("script_location", str(Path(database.__file__).parent / "migrations"))
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
+    database = sa.create_engine(f"sqlite:///{path}")
+    migrate(database, "0001")
+    with database.begin() as connection:
         connection.execute(sa.text("INSERT INTO attack VALUES (1, 'pgd', '1', '{}', 'f')"))
     with pytest.raises(BenchError, match="bench db upgrade"):
-        database.open_database(str(path), create=True)
-    upgraded = database.open_database(str(path), create=False, upgrade=True)
+        open_database(str(path), create=True)
+    upgraded = open_database(str(path), create=False, upgrade=True)
     assert key_searches.found(upgraded) == []
     with upgraded.connect() as connection:
         assert connection.execute(sa.select(schema.attack.c.name)).scalars().all() == ["pgd"]

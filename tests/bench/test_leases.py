@@ -11,26 +11,28 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.engine import Engine as Database
 
 from bench import plan
-from bench.store import database, leases, schema, writer
+from bench.store import leases, schema, writer
+from bench.store.database import open_database
 from bench.store.leases import Claims
 from tests.stores import a_board, a_cell, shard
 
 
-def test_a_shard_is_in_one_pair_of_hands(engine: sa.Engine) -> None:
-    key = a_cell(engine, a_board(engine, 10), "pgd", "s")
-    one, other = Claims(engine), Claims(engine)
+def test_a_shard_is_in_one_pair_of_hands(database: Database) -> None:
+    key = a_cell(database, a_board(database, 10), "pgd", "s")
+    one, other = Claims(database), Claims(database)
     assert one.take(key, 0, 4)
     assert not other.take(key, 0, 4)
     assert not other.take(key, 2, 6)  # another shard size
     assert other.take(key, 4, 8)
     assert one.take(key, 0, 4), "one's own claim is no obstacle"
-    assert leases.waiting_for(engine, [key]) == 2
-    assert writer.record_shard(engine, key, shard(0, [True] * 4), 10)
+    assert leases.waiting_for(database, [key]) == 2
+    assert writer.record_shard(database, key, shard(0, [True] * 4), 10)
     assert not other.take(key, 0, 4), "stored"
     other.release()
-    assert leases.waiting_for(engine, [key]) == 0
+    assert leases.waiting_for(database, [key]) == 0
     assert one.take(key, 4, 8)
 
 
@@ -40,27 +42,27 @@ def elsewhere(claims: Claims) -> None:
 
 
 def test_a_claim_of_another_machine_ends_by_itself_and_is_taken_over(
-    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+    database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = a_cell(engine, a_board(engine, 4), "pgd", "s")
-    lost, heir = Claims(engine), Claims(engine)
+    key = a_cell(database, a_board(database, 4), "pgd", "s")
+    lost, heir = Claims(database), Claims(database)
     elsewhere(lost)
     monkeypatch.setattr(leases, "SECONDS", 0.4)
     assert lost.take(key, 0, 2)
     assert not heir.take(key, 0, 2)
     time.sleep(0.5)
     assert heir.take(key, 0, 2)
-    assert writer.record_shard(engine, key, shard(0, [True, True]), 4)
-    assert not writer.record_shard(engine, key, shard(0, [False, True]), 4), "the lost driver comes back: too late"
-    with engine.connect() as connection:
+    assert writer.record_shard(database, key, shard(0, [True, True]), 4)
+    assert not writer.record_shard(database, key, shard(0, [False, True]), 4), "the lost driver comes back: too late"
+    with database.connect() as connection:
         row = connection.execute(sa.select(schema.cell)).one()
         assert (row.n_done, row.n_correct) == (2, 2)
         assert connection.execute(sa.select(schema.shard.c.attempt)).scalar() == 2
 
 
-def test_a_claim_is_kept_by_renewing_it(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    key = a_cell(engine, a_board(engine, 4), "pgd", "s")
-    slow, other = Claims(engine), Claims(engine)
+def test_a_claim_is_kept_by_renewing_it(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = a_cell(database, a_board(database, 4), "pgd", "s")
+    slow, other = Claims(database), Claims(database)
     elsewhere(slow)
     monkeypatch.setattr(leases, "SECONDS", 1.0)
     assert slow.take(key, 0, 2)
@@ -71,36 +73,36 @@ def test_a_claim_is_kept_by_renewing_it(engine: sa.Engine, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("hours", [-24, 24])
-def test_a_clock_that_jumps_does_no_harm(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
+def test_a_clock_that_jumps_does_no_harm(database: Database, monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
     """Forward, a claim ends early; back, it would last a day longer: both times another driver goes on."""
-    key = a_cell(engine, a_board(engine, 4), "pgd", "s")
-    one, other = Claims(engine), Claims(engine)
+    key = a_cell(database, a_board(database, 4), "pgd", "s")
+    one, other = Claims(database), Claims(database)
     elsewhere(one)
     assert one.take(key, 0, 2)
     true = leases.clock
     monkeypatch.setattr(leases, "clock", lambda connection: true(connection) + hours * 3600.0)
     assert other.take(key, 0, 2)
-    assert writer.record_shard(engine, key, shard(0, [True, False]), 4)
-    assert not writer.record_shard(engine, key, shard(0, [True, False]), 4)
-    assert writer.done_ranges(engine, key) == [(0, 2)]
+    assert writer.record_shard(database, key, shard(0, [True, False]), 4)
+    assert not writer.record_shard(database, key, shard(0, [True, False]), 4)
+    assert writer.done_ranges(database, key) == [(0, 2)]
 
 
 def claim_and_sleep(url: str, key: writer.CellKey, ready: Any) -> None:
-    assert Claims(database.open_database(url, create=False)).take(key, 0, 2)
+    assert Claims(open_database(url, create=False)).take(key, 0, 2)
     ready.set()
     time.sleep(600)
 
 
 def test_the_claim_of_a_killed_driver_of_this_machine_is_free_at_once(new_url: Callable[[], str]) -> None:
     url = new_url()
-    engine = database.open_database(url, create=True)
-    key = a_cell(engine, a_board(engine, 4), "pgd", "s")
+    database = open_database(url, create=True)
+    key = a_cell(database, a_board(database, 4), "pgd", "s")
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
     driver = context.Process(target=claim_and_sleep, args=(url, key, ready))
     driver.start()
     assert ready.wait(60)
-    heir = Claims(engine)
+    heir = Claims(database)
     assert not heir.take(key, 0, 2)
     assert driver.pid is not None
     os.kill(driver.pid, signal.SIGKILL)
@@ -110,24 +112,24 @@ def test_the_claim_of_a_killed_driver_of_this_machine_is_free_at_once(new_url: C
 
 def drive(url: str, keys: list[writer.CellKey], size: int, counts: Any) -> None:
     """A driver with attacks that take no time."""
-    engine = database.open_database(url, create=False)
-    claims, made = Claims(engine), 0
+    database = open_database(url, create=False)
+    claims, made = Claims(database), 0
     while True:
-        left = [(k, r) for k in keys for r in plan.shards(60, writer.done_ranges(engine, k), size)]
+        left = [(k, r) for k in keys for r in plan.shards(60, writer.done_ranges(database, k), size)]
         if not left:
             break
         for key, (start, stop) in left:
             if claims.take(key, start, stop):
                 time.sleep(0.002)
-                made += writer.record_shard(engine, key, shard(start, [i % 3 > 0 for i in range(start, stop)]), 60)
+                made += writer.record_shard(database, key, shard(start, [i % 3 > 0 for i in range(start, stop)]), 60)
     counts.put(made)
 
 
 def test_two_drivers_on_one_board_lose_and_double_nothing(new_url: Callable[[], str]) -> None:
     url = new_url()
-    engine = database.open_database(url, create=True)
-    board = a_board(engine, 60)
-    keys = [a_cell(engine, board, attack, "s") for attack in ("pgd", "mt", "square")]
+    database = open_database(url, create=True)
+    board = a_board(database, 60)
+    keys = [a_cell(database, board, attack, "s") for attack in ("pgd", "mt", "square")]
     context = multiprocessing.get_context("spawn")
     counts = context.Queue()
     drivers = [context.Process(target=drive, args=(url, keys, size, counts)) for size in (4, 7)]
@@ -137,7 +139,7 @@ def test_two_drivers_on_one_board_lose_and_double_nothing(new_url: Callable[[], 
     for driver in drivers:
         driver.join()
     assert sum(made) > 0  # how they shared the work is up to the scheduler; what counts is below
-    with engine.connect() as connection:
+    with database.connect() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(schema.result)).scalar() == 180
         for cell in connection.execute(sa.select(schema.cell)):
             assert (cell.status, cell.n_done, cell.n_correct, cell.gradients) == ("done", 60, 40, 600)
@@ -145,7 +147,7 @@ def test_two_drivers_on_one_board_lose_and_double_nothing(new_url: Callable[[], 
 
 
 def start_together(url: str, names: Any) -> None:
-    names.put(a_board(database.open_database(url, create=True), 4))
+    names.put(a_board(open_database(url, create=True), 4))
 
 
 def test_drivers_that_start_at_once_on_an_empty_database_agree(new_url: Callable[[], str]) -> None:

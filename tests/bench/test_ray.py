@@ -151,15 +151,15 @@ def shards_done(url: str) -> int:
 
     from bench.store.database import url_of
 
-    engine = sa.create_engine(url_of(url))
+    database = sa.create_engine(url_of(url))
     try:
-        with engine.connect() as connection:
+        with database.connect() as connection:
             query = "SELECT COUNT(*) FROM shard WHERE status = 'done' AND worker = 'ray'"
             return int(connection.execute(sa.text(query)).scalar_one())
     except sa.exc.DBAPIError:
         return 0
     finally:
-        engine.dispose()
+        database.dispose()
 
 
 def test_a_worker_killed_in_the_middle_changes_no_row(

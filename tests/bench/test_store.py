@@ -19,14 +19,16 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy.engine import Engine as Database
 
 from bench.api import BenchError, UsageError
-from bench.store import database, queries, schema, writer
+from bench.store import queries, schema, writer
+from bench.store.database import migrate, open_database, redacted, url_of, user_errors
 from tests.stores import a_board, a_cell, fill, opened, shard
 
 
-def test_the_migrations_make_the_schema(engine: sa.Engine) -> None:
-    with engine.connect() as connection:
+def test_the_migrations_make_the_schema(database: Database) -> None:
+    with database.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
 
 
@@ -43,23 +45,23 @@ def test_sqlite_is_set_up_for_one_writer_and_many_readers(tmp_path: Path) -> Non
 def test_best_known_and_best_adversary_against_brute_force(
     new_url: Callable[[], str], seed: int, attacks: int, sources: int, examples: int
 ) -> None:
-    engine, random = database.open_database(new_url(), create=True), np.random.default_rng(seed)
+    database, random = open_database(new_url(), create=True), np.random.default_rng(seed)
     cells = {(f"a{a}", f"s{s}"): random.random(examples) < 0.7 for a in range(attacks) for s in range(sources)}
     clean = random.random(examples) < 0.9
-    board = a_board(engine, examples)
-    fill(engine, board, {(schema.CLEAN, schema.CLEAN): clean, **cells})
-    fill(engine, board, {("a0", "leaked"): np.zeros(examples, bool)}, inside=False)
-    (found,) = queries.boards(engine)
+    board = a_board(database, examples)
+    fill(database, board, {(schema.CLEAN, schema.CLEAN): clean, **cells})
+    fill(database, board, {("a0", "leaked"): np.zeros(examples, bool)}, inside=False)
+    (found,) = queries.boards(database)
     assert found.best_known == int(np.logical_and.reduce([clean, *cells.values()]).sum())
     assert not found.partial
     for a in range(attacks):
         union = np.logical_and.reduce([cells[f"a{a}", f"s{s}"] for s in range(sources)])
         assert found.best_adversary[f"a{a}"] == int(union.sum())
-    by_source = queries.best_by_source(engine, found)
+    by_source = queries.best_by_source(database, found)
     for s in range(sources):
         own = np.logical_and.reduce([clean, *(cells[f"a{a}", f"s{s}"] for a in range(attacks))])
         assert by_source[f"s{s}"] == int(own.sum())
-    engine.dispose()
+    database.dispose()
 
 
 def test_an_attack_has_one_name_over_sources_with_budgets_of_their_own() -> None:
@@ -72,47 +74,47 @@ def test_an_attack_has_one_name_over_sources_with_budgets_of_their_own() -> None
     assert queries.attack_names(cells) == {1: "pgd", 2: "pgd", 3: "mt", 4: "pgd (2)", 5: "pgd (3)", 6: "pgd (2)"}
 
 
-def test_best_adversary_is_over_all_settings_of_an_engine(engine: sa.Engine) -> None:
-    board = a_board(engine, 4)
-    fill(engine, board, {(schema.CLEAN, schema.CLEAN): np.ones(4, bool), ("pgd", "s"): np.array([1, 1, 0, 1], bool)})
+def test_best_adversary_is_over_all_settings_of_an_engine(database: Database) -> None:
+    board = a_board(database, 4)
+    fill(database, board, {(schema.CLEAN, schema.CLEAN): np.ones(4, bool), ("pgd", "s"): np.array([1, 1, 0, 1], bool)})
     row = {"name": "pgd", "version": "1", "params_json": '{"steps": 2}', "fingerprint": "pgd of two steps"}
-    (cell,) = queries.boards(engine)[0].cells
-    with engine.connect() as connection:
+    (cell,) = queries.boards(database)[0].cells
+    with database.connect() as connection:
         run = connection.execute(sa.select(schema.cell.c.run_id)).scalar()
-    key = (board, writer.ensure(engine, schema.attack, row), cell.source_id)
-    writer.ensure_cell(engine, key, {"run_id": run, "strategy": "transfer", "inside_threat_model": True})
-    writer.record_shard(engine, key, shard(0, [False, True, True, True]), 4)
-    (found,) = queries.boards(engine)
+    key = (board, writer.ensure(database, schema.attack, row), cell.source_id)
+    writer.ensure_cell(database, key, {"run_id": run, "strategy": "transfer", "inside_threat_model": True})
+    writer.record_shard(database, key, shard(0, [False, True, True, True]), 4)
+    (found,) = queries.boards(database)
     assert (found.best_known, found.best_adversary) == (2, {"pgd": 2})
 
 
-def test_a_cell_that_is_not_complete_does_not_count(engine: sa.Engine) -> None:
-    board = a_board(engine, 4)
-    fill(engine, board, {(schema.CLEAN, schema.CLEAN): np.ones(4, bool), ("pgd", "s"): np.array([1, 1, 0, 1], bool)})
-    half = a_cell(engine, board, "square", "s")
-    writer.record_shard(engine, half, shard(0, [False, False]), 4)
-    failed = a_cell(engine, board, "mt", "s")
-    writer.fail_shard(engine, failed, 0, 4, "test", "out of memory")
-    (found,) = queries.boards(engine)
+def test_a_cell_that_is_not_complete_does_not_count(database: Database) -> None:
+    board = a_board(database, 4)
+    fill(database, board, {(schema.CLEAN, schema.CLEAN): np.ones(4, bool), ("pgd", "s"): np.array([1, 1, 0, 1], bool)})
+    half = a_cell(database, board, "square", "s")
+    writer.record_shard(database, half, shard(0, [False, False]), 4)
+    failed = a_cell(database, board, "mt", "s")
+    writer.fail_shard(database, failed, 0, 4, "test", "out of memory")
+    (found,) = queries.boards(database)
     assert (found.best_known, found.partial, len(found.left_out)) == (3, True, 2)
     assert "square" not in found.best_adversary
     assert {cell.attack: cell.status for cell in found.cells} == {"pgd": "done", "square": "running", "mt": "failed"}
     assert next(cell.error for cell in found.cells if cell.attack == "mt") == "out of memory"
 
 
-def test_without_clean_there_is_no_best_known(engine: sa.Engine) -> None:
-    fill(engine, a_board(engine, 2), {("pgd", "s"): np.ones(2, bool)})
-    assert queries.boards(engine)[0].best_known is None
+def test_without_clean_there_is_no_best_known(database: Database) -> None:
+    fill(database, a_board(database, 2), {("pgd", "s"): np.ones(2, bool)})
+    assert queries.boards(database)[0].best_known is None
 
 
-def test_a_shard_is_stored_once_whatever_happens(engine: sa.Engine) -> None:
-    key = a_cell(engine, a_board(engine, 4), "pgd", "s")
-    writer.record_shard(engine, key, shard(0, [True, False]), 4)
-    writer.record_shard(engine, key, shard(0, [True, False]), 4)
-    writer.record_shard(engine, key, shard(1, [True, True]), 4)  # another driver, with other shard bounds
-    assert writer.done_ranges(engine, key) == [(0, 2)]
-    writer.record_shard(engine, key, shard(2, [True, True]), 4)
-    with engine.connect() as connection:
+def test_a_shard_is_stored_once_whatever_happens(database: Database) -> None:
+    key = a_cell(database, a_board(database, 4), "pgd", "s")
+    writer.record_shard(database, key, shard(0, [True, False]), 4)
+    writer.record_shard(database, key, shard(0, [True, False]), 4)
+    writer.record_shard(database, key, shard(1, [True, True]), 4)  # another driver, with other shard bounds
+    assert writer.done_ranges(database, key) == [(0, 2)]
+    writer.record_shard(database, key, shard(2, [True, True]), 4)
+    with database.connect() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(schema.result)).scalar() == 4
         cell = connection.execute(sa.select(schema.cell)).one()
     assert (cell.status, cell.n_done, cell.n_correct, cell.gradients, cell.flags_json) == (
@@ -124,14 +126,14 @@ def test_a_shard_is_stored_once_whatever_happens(engine: sa.Engine) -> None:
     )
 
 
-def test_a_failed_shard_leaves_no_rows(engine: sa.Engine) -> None:
-    key = a_cell(engine, a_board(engine, 4), "pgd", "s")
+def test_a_failed_shard_leaves_no_rows(database: Database) -> None:
+    key = a_cell(database, a_board(database, 4), "pgd", "s")
     bad = shard(0, [True, False])
     bad.rows[1]["pred"] = None  # type: ignore[index]
     with pytest.raises(sa.exc.IntegrityError):
-        writer.record_shard(engine, key, bad, 4)
-    assert writer.done_ranges(engine, key) == []
-    with engine.connect() as connection:
+        writer.record_shard(database, key, bad, 4)
+    assert writer.done_ranges(database, key) == []
+    with database.connect() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(schema.result)).scalar() == 0
 
 
@@ -162,82 +164,82 @@ def test_files_that_are_not_ours(tmp_path: Path) -> None:
     ):
         before = {path: path.read_bytes() for path in tmp_path.iterdir()}
         with pytest.raises(kind, match=said):
-            database.open_database(str(tmp_path / name), create=name != "missing.db")
+            open_database(str(tmp_path / name), create=name != "missing.db")
         assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before, f"{name} was written to"
 
 
 @pytest.mark.parametrize("url", ["nonsense://x", "postgresql+nodriver://x/y"])
 def test_urls_that_lead_nowhere(url: str) -> None:
     with pytest.raises(UsageError, match=r"--db"):
-        database.open_database(url, create=True)
+        open_database(url, create=True)
 
 
 def test_a_locked_database_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
-    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.0)
-    engine = opened(tmp_path)
+    monkeypatch.setattr("bench.store.database.BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("bench.store.database.PATIENCE_SECONDS", 0.0)
+    database = opened(tmp_path)
     other = sqlite3.connect(tmp_path / "bench.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(BenchError, match="another process holds it"), database.user_errors("bench.db"):
-        a_board(engine, 1)
+    with pytest.raises(BenchError, match="another process holds it"), user_errors("bench.db"):
+        a_board(database, 1)
     other.execute("ROLLBACK")
-    assert a_board(engine, 1) == 1
+    assert a_board(database, 1) == 1
 
 
 def test_a_lock_that_passes_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
-    engine = opened(tmp_path)
+    monkeypatch.setattr("bench.store.database.BUSY_SECONDS", 0.2)
+    database = opened(tmp_path)
     other = sqlite3.connect(tmp_path / "bench.db", isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
     threading.Timer(2.5, lambda: other.execute("ROLLBACK")).start()
-    assert a_board(engine, 1) == 1
+    assert a_board(database, 1) == 1
     assert "database is locked" in caplog.text
     assert "trying for another" in caplog.text
 
 
 def test_a_server_that_goes_and_comes_back_costs_nothing(postgres: Any, caplog: Any) -> None:
-    engine = database.open_database(postgres.database(), create=True)
-    key = a_cell(engine, a_board(engine, 4), "pgd", "s")
+    database = open_database(postgres.database(), create=True)
+    key = a_cell(database, a_board(database, 4), "pgd", "s")
     postgres.stop()
     threading.Timer(2.5, postgres.start).start()
-    assert writer.record_shard(engine, key, shard(0, [True, False]), 4)
-    assert writer.done_ranges(engine, key) == [(0, 2)]
+    assert writer.record_shard(database, key, shard(0, [True, False]), 4)
+    assert writer.done_ranges(database, key) == [(0, 2)]
     assert "trying for another" in caplog.text
-    engine.dispose()
+    database.dispose()
 
 
 def test_a_server_that_stays_away_is_named(postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("bench.store.database.PATIENCE_SECONDS", 1.0)
     url = postgres.database()
-    engine = database.open_database(url, create=True)
+    database = open_database(url, create=True)
     postgres.stop()
     try:
-        with pytest.raises(BenchError, match="check that it is up, then run again"), database.user_errors(url):
-            a_board(engine, 1)
+        with pytest.raises(BenchError, match="check that it is up, then run again"), user_errors(url):
+            a_board(database, 1)
         with pytest.raises(BenchError, match="check that it is up, then run again"):
-            database.open_database(url, create=True)
+            open_database(url, create=True)
     finally:
         postgres.start()
-        engine.dispose()
+        database.dispose()
 
 
 def test_a_server_whose_disk_is_full_says_so(postgres: Any) -> None:
     with small_disk() as disk:
         url = postgres.database(disk)
-        engine = database.open_database(url, create=True)
-        key, whole = a_cell(engine, a_board(engine, 4000), "pgd", "s"), shard(0, [True] * 4000)
+        database = open_database(url, create=True)
+        key, whole = a_cell(database, a_board(database, 4000), "pgd", "s"), shard(0, [True] * 4000)
         filler = disk / "filler"
         with pytest.raises(OSError, match="No space"), filler.open("wb") as stream:
             stream.write(bytes(2**25))
         with (
             pytest.raises(BenchError, match="no room left on its server's disk: free some space"),
-            database.user_errors(url),
+            user_errors(url),
         ):
-            writer.record_shard(engine, key, whole, 4000)
-        assert writer.done_ranges(engine, key) == []
+            writer.record_shard(database, key, whole, 4000)
+        assert writer.done_ranges(database, key) == []
         filler.unlink()
-        assert writer.record_shard(engine, key, whole, 4000)
-        engine.dispose()
+        assert writer.record_shard(database, key, whole, 4000)
+        database.dispose()
         postgres.drop(url)
 
 
@@ -256,20 +258,20 @@ def small_disk() -> Iterator[Path]:
 
 def test_a_database_of_the_first_schema_is_brought_up_to_date(new_url: Callable[[], str]) -> None:
     url = new_url()
-    engine = sa.create_engine(database.url_of(url))
-    database.migrate(engine, "0001")
-    engine.dispose()
+    database = sa.create_engine(url_of(url))
+    migrate(database, "0001")
+    database.dispose()
     with pytest.raises(BenchError, match="bench db upgrade"):
-        database.open_database(url, create=True)
-    engine = database.open_database(url, create=False, upgrade=True)
-    with engine.connect() as connection:
+        open_database(url, create=True)
+    database = open_database(url, create=False, upgrade=True)
+    with database.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
-    engine.dispose()
+    database.dispose()
 
 
 def test_a_password_is_never_shown() -> None:
     url = "postgresql://me:secret@127.0.0.1:1/none"
-    assert "secret" not in database.redacted(url)
+    assert "secret" not in redacted(url)
     with pytest.raises(BenchError) as refusal:
-        database.open_database(url, create=True)
+        open_database(url, create=True)
     assert "secret" not in str(refusal.value)
