@@ -11,20 +11,15 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from bench.errors import BenchError as BenchError
+from bench.errors import UsageError as UsageError
+
 if TYPE_CHECKING:
     import keras
     import numpy as np
     import tensorflow as tf
 
 Shape = tuple[int, int, int]
-
-
-class BenchError(Exception):
-    """Work that failed for a reason the user can act on: printed as one line, exit code 1."""
-
-
-class UsageError(BenchError):
-    """A request that makes no sense as given: printed as one line, exit code 2."""
 
 
 @dataclasses.dataclass(frozen=True)

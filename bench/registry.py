@@ -1,76 +1,36 @@
-"""Plug-ins by name, over the entry-point groups `bench.defences` and `bench.attacks`; built-ins use them too.
-
-Names and descriptions are read without importing the plug-in: the description is the first line of the class's
-docstring, taken from its source text.
-"""
+"""Defences and attacks by name: what a request means, and the plug-in of that name with its settings."""
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import difflib
 import functools
 import importlib.metadata
-import importlib.util
 import re
 import typing
 from typing import Any, TypeVar
 
-from bench.api import BenchError, Defence, Engine, Plugin, Strategy, UsageError
+from bench import entry_points
+from bench.api import Defence, Engine, Plugin, Strategy, UsageError
+from bench.entry_points import Entry, Group
+from bench.entry_points import did_you_mean as did_you_mean
 from bench.support import devices
 
 P = TypeVar("P", bound=Plugin)
 
-GROUPS: dict[str, tuple[type[Plugin], ...]] = {"defences": (Defence,), "attacks": (Engine, Strategy)}
-_SINGULAR = {"defences": "defence", "attacks": "attack"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """A registered plug-in, not loaded."""
-
-    kind: str
-    name: str
-    package: str
-    entry_point: importlib.metadata.EntryPoint
-
-    @property
-    def description(self) -> str:
-        return _docstring(self.entry_point.value).split("\n")[0].strip()
-
-    def load(self) -> type[Plugin]:
-        """The plug-in's class, checked to be one."""
-        singular = _SINGULAR[self.kind]
-        devices.tensorflow()  # plug-ins need it, and here it is imported quietly
-        try:
-            loaded = self.entry_point.load()
-        except Exception as error:
-            raise BenchError(
-                f"{singular} '{self.name}' of package {self.package} cannot be loaded: {error!r}"
-            ) from error
-        if not (isinstance(loaded, type) and issubclass(loaded, GROUPS[self.kind])):
-            wanted = " or ".join(f"bench.api.{base.__name__}" for base in GROUPS[self.kind])
-            raise BenchError(f"{singular} '{self.name}' of package {self.package} is no subclass of {wanted}")
-        return loaded
+GROUPS: dict[str, Group[Plugin]] = {
+    "defences": Group("defences", "defence", (Defence,)),
+    "attacks": Group("attacks", "attack", (Engine, Strategy)),
+}
 
 
 @functools.cache
-def entries(kind: str) -> dict[str, Entry]:
+def entries(kind: str) -> dict[str, Entry[Plugin]]:
     """All plug-ins of a kind by name; two of one name are an error."""
-    found: dict[str, Entry] = {}
-    for point in importlib.metadata.entry_points(group=f"bench.{kind}"):
-        entry = Entry(kind, point.name, point.dist.name if point.dist else "unknown", point)
-        other = found.setdefault(point.name, entry)
-        if (other.package, other.entry_point.value) != (entry.package, entry.entry_point.value):
-            raise BenchError(
-                f"two {kind} are called '{point.name}': one of package {other.package}, "
-                f"one of {entry.package}; uninstall one of them"
-            )
-    return dict(sorted(found.items()))
+    return entry_points.entries(GROUPS[kind])
 
 
 @dataclasses.dataclass(frozen=True)
-class FamilyMember(Entry):
+class FamilyMember(Entry[Plugin]):
     """A plug-in that a family makes by name, such as `foolbox:LinfPGD`."""
 
     @property
@@ -79,26 +39,23 @@ class FamilyMember(Entry):
 
     def load(self) -> type[Plugin]:
         devices.tensorflow()
-        return self.entry_point.load()(self.name)
+        member: type[Plugin] = self.entry_point.load()(self.name)
+        return member
 
 
-def entry(kind: str, name: str) -> Entry:
+def entry(kind: str, name: str) -> Entry[Plugin]:
     """The plug-in of this name; 'family:name' asks the family, an entry point of the group bench.families."""
+    group = GROUPS[kind]
     family, colon, _ = name.partition(":")
     for point in importlib.metadata.entry_points(group="bench.families") if colon and kind == "attacks" else ():
         if point.name == family:
-            return FamilyMember(kind, name, point.dist.name if point.dist else "unknown", point)
+            return FamilyMember(group, name, entry_points.package_of(point), point)
     known = entries(kind)
     if name not in known:
         raise UsageError(
-            f"unknown {_SINGULAR[kind]} '{name}'{did_you_mean(name, known)}; 'bench list {kind}' shows them all"
+            f"unknown {group.singular} '{name}'{did_you_mean(name, known)}; 'bench list {kind}' shows them all"
         )
     return known[name]
-
-
-def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f": did you mean '{close[0]}'?" if close else ""
 
 
 def parse(text: str) -> tuple[str, dict[str, str]]:
@@ -153,7 +110,7 @@ def _of_class(kind: str, base: type[P]) -> dict[str, type[P]]:
 def _loaded(kind: str, name: str, base: type[P]) -> type[P]:
     plugin = entry(kind, name).load()
     if not issubclass(plugin, base):
-        others = [other.__name__.lower() for other in GROUPS[kind] if issubclass(plugin, other)]
+        others = [other.__name__.lower() for other in GROUPS[kind].bases if issubclass(plugin, other)]
         raise UsageError(f"{name} is no {base.__name__.lower()}: it is a {' and a '.join(others)}")
     return plugin
 
@@ -197,18 +154,3 @@ def _converted(name: str, key: str, value: Any, wanted: type) -> Any:
     if typing.get_origin(wanted) is tuple and isinstance(value, (list, tuple, str)):
         return tuple(value.split("+")) if isinstance(value, str) else tuple(value)
     raise UsageError(f"{name}: {key} is '{value}'; it must be of type {getattr(wanted, '__name__', wanted)}")
-
-
-def _docstring(target: str) -> str:
-    """The docstring of 'module:Class', read from the source without running it; its base's where it has none."""
-    module, _, name = target.partition(":")
-    try:
-        spec = importlib.util.find_spec(module)
-        source = spec.loader.get_source(module) if spec and spec.loader and hasattr(spec.loader, "get_source") else None
-        tree = ast.parse(source or "")
-    except (ImportError, SyntaxError, ValueError):
-        return "(cannot be read)"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            return ast.get_docstring(node) or ""
-    return ""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from bench.api import BenchError
+from bench.errors import BenchError
 
 
 @contextlib.contextmanager
