@@ -24,7 +24,8 @@ HEAVY = ("keras", "ray", "tensorflow")
 
 TENSORS = ("keras", "tensorflow")
 CONTRACT = (
-    "bench", "bench.api", "bench.keys", "bench.norms", "bench.plan", "bench.registry", "bench.spec", "bench.support",
+    "bench", "bench.api", "bench.entry_points", "bench.errors", "bench.keys", "bench.norms", "bench.plan",
+    "bench.registry", "bench.spec", "bench.support",
 )  # fmt: skip
 MODELS = (*CONTRACT, *TENSORS, "bench.data", "bench.store", "bench.models")
 EVALUATION = (*MODELS, "bench.executors", "bench.keysearch", "bench.evaluation", "bench.exchange")
@@ -43,13 +44,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "examples": ("bench.api", *TENSORS),
     # The contract, and what everything stands on.
     "bench": (),
-    "bench.api": ("bench.norms", *TENSORS),
+    "bench.errors": (),
+    "bench.entry_points": ("bench.errors", "bench.support"),
+    "bench.api": ("bench.errors", "bench.norms", *TENSORS),
     "bench.keys": ("bench.api", "bench.support"),
-    "bench.norms": ("bench.api", "bench.registry", *TENSORS),
+    "bench.norms": ("bench.entry_points", "bench.errors", *TENSORS),
     "bench.plan": ("bench.api", "bench.norms", "bench.registry", "bench.spec", "bench.support"),
-    "bench.registry": ("bench.api", "bench.support"),
+    "bench.registry": ("bench.api", "bench.entry_points", "bench.support"),
     "bench.spec": ("bench.api", "bench.norms", "bench.registry", "bench.support"),
-    "bench.support": ("bench.api", "tensorflow"),
+    "bench.support": ("bench.errors", "tensorflow"),
     # One on top of the other.
     "bench.data": (*CONTRACT, *TENSORS),
     "bench.store": ("bench.api", "bench.norms", "bench.support"),
