@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import sqlalchemy as sa
+from sqlalchemy.engine import Engine as Database
 
 from bench.store import schema
 from bench.store.database import open_database, writing
@@ -44,11 +45,11 @@ class Noise:
         )
 
 
-def make(engine: sa.Engine, boards: int, examples: int, attacks: int, sources: int) -> None:
+def make(database: Database, boards: int, examples: int, attacks: int, sources: int) -> None:
     """The store's synthetic rows with answers, margins and kept images."""
-    fill(engine, boards, examples, attacks, sources, answers=True)
+    fill(database, boards, examples, attacks, sources, answers=True)
     shards = [(start, start + SHARD) for start in range(0, min(examples, MOST_PICTURES), SHARD)]
-    with writing(engine) as connection:
+    with writing(database) as connection:
         cells = connection.execute(
             sa.select(schema.cell.c.board_id, schema.cell.c.attack_id, schema.cell.c.source_id)
         ).all()
@@ -80,9 +81,9 @@ def main() -> None:
                 options.attacks,
                 options.sources,
             )
-        engine = open_database(str(path), create=False)
+        database = open_database(str(path), create=False)
         began, used = time.monotonic(), time.process_time()
-        home = build(engine, out, Noise(options.examples))
+        home = build(database, out, Noise(options.examples))
         print(
             f"built in {time.monotonic() - began:.1f} s, of which {time.process_time() - used:.1f} s of processor time"
         )

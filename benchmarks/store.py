@@ -13,13 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import sqlalchemy as sa
+from sqlalchemy.engine import Engine as Database
 
 from bench.store import queries, schema
 from bench.store.database import open_database, writing
 
 
 def fill(
-    engine: sa.Engine, boards: int, examples: int, attacks: int, sources: int, answers: bool = False
+    database: Database, boards: int, examples: int, attacks: int, sources: int, answers: bool = False
 ) -> dict[int, int]:
     """Writes the rows; returns Best Known of every board, computed from the arrays that were written.
 
@@ -27,7 +28,7 @@ def fill(
     """
     random, expected = np.random.default_rng(0), {}
     insert = f"INSERT INTO result VALUES ({','.join('?' * 16)})"
-    with writing(engine) as connection:
+    with writing(database) as connection:
         connection.execute(
             sa.insert(schema.run).values(
                 id=1, started="2020", command="", preset="synthetic", spec_json="{}", versions_json="{}", device=""
@@ -118,15 +119,15 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = options.db or Path(folder, "store.db")
-        engine = open_database(str(path), create=True)
+        database = open_database(str(path), create=True)
         began = time.monotonic()
-        expected = fill(engine, options.boards, options.examples, options.attacks, options.sources)
+        expected = fill(database, options.boards, options.examples, options.attacks, options.sources)
         rows = options.boards * options.examples * (options.attacks * options.sources + 1)
         print(f"{rows:,} rows written in {time.monotonic() - began:.1f} s, {path.stat().st_size / 2**20:.0f} MiB")
-        engine = open_database(str(path), create=False)
+        database = open_database(str(path), create=False)
         for run in range(3):
             began = time.monotonic()
-            found = queries.boards(engine)
+            found = queries.boards(database)
             print(f"run {run + 1}: all Best Known and Best Adversary numbers in {time.monotonic() - began:.2f} s")
         assert {board.id: board.best_known for board in found} == expected, "the numbers are wrong"
         print("and they equal those computed from the arrays")

@@ -8,14 +8,13 @@ from typing import Any
 
 import jinja2
 import numpy as np
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Engine as Database
 
-from bench.reproduction import pages
 from bench.store import frames, key_searches, outcomes, queries
 from bench.store.key_searches import KeySearch
 from bench.store.outcomes import Outcomes, RunRecord
 from bench.store.queries import Board
-from leaderboard import compare, defence, explorer, home, paper, rendering
+from leaderboard import compare, defence, explorer, home, paper, rendering, reproductions
 from leaderboard.compare import Contestant
 from leaderboard.explorer import Pictures
 from leaderboard.output import Folder
@@ -27,7 +26,7 @@ Images = tuple[np.ndarray, Sequence[str]]
 
 
 def build(
-    engine: Engine,
+    database: Database,
     folder: Path,
     pictures: Pictures | None = None,
     most_pictures: int = MOST_PICTURES,
@@ -36,14 +35,14 @@ def build(
 
     `pictures` gives the images of the examples, `most_pictures` limits the adversarial ones of a board.
     """
-    site, boards = Folder(folder), queries.boards(engine)
+    site, boards = Folder(folder), queries.boards(database)
     site.frame("boards", frames.boards_frame(boards))
     site.frame("cells", frames.cells_frame(boards))
     for path in sorted((HERE / "static").iterdir()):
         site.copy(path, f"static/{path.name}")
     site.copy(HERE / "paper_results.csv", "paper_results.csv")
-    work = _Work(engine, site, rendering.environment(), pictures, most_pictures, home.labels(boards))
-    searches = key_searches.found(engine)
+    work = _Work(database, site, rendering.environment(), pictures, most_pictures, home.labels(boards))
+    searches = key_searches.found(database)
     contestants = [
         one
         for page in defence.pages(boards)
@@ -54,7 +53,7 @@ def build(
     groups = compare.groups(contestants)
     site.frame("data/comparison", compare.pairs_frame(groups))
     work.page("compare.html", "compare.html", groups=groups, paper_rows=[(n, paper.table3(n)) for n in paper.EPSILONS])
-    work.page("paper.html", "paper.html", items=pages.items(folder))
+    work.page("paper.html", "paper.html", items=reproductions.items(folder))
     work.page("about.html", "about.html", doubts=home.all_doubts(boards))
     first = work.page("index.html", "home.html", **home.context(contestants))
     site.finish()
@@ -66,14 +65,14 @@ class _Work:
 
     def __init__(
         self,
-        engine: Engine,
+        database: Database,
         site: Folder,
         environment: jinja2.Environment,
         pictures: Pictures | None,
         most_pictures: int,
         labels: dict[int, str],
     ) -> None:
-        self._engine, self._site, self._environment = engine, site, environment
+        self._database, self._site, self._environment = database, site, environment
         self._pictures, self._most_pictures, self._labels = pictures, most_pictures, labels
         self._clean: dict[str, Images | None] = {}
 
@@ -86,15 +85,15 @@ class _Work:
         """A defence's page and its boards' explorers; returns what the home page and the comparison need of them."""
         sections, contestants = [], []
         for board in page.boards:
-            everything = outcomes.outcomes(self._engine, board)
-            runs = outcomes.runs(self._engine, board.id)
-            examples = outcomes.examples_sha256(self._engine, board.id)
+            everything = outcomes.outcomes(self._database, board)
+            runs = outcomes.runs(self._database, board.id)
+            examples = outcomes.examples_sha256(self._database, board.id)
             label = self._labels[board.id]
             self._explorer(board, everything, runs, examples)
             self.page(f"examples/board-{board.id}.html", "explorer.html", board=board, page=page, label=label)
             contestants.append(home.contestant(board, page, label, examples, everything))
             made_of_parts = [cell.attack_id for cell in board.cells if cell.attack_settings.get("parts")]
-            broken = queries.broken_by_part(self._engine, board.id, made_of_parts)
+            broken = queries.broken_by_part(self._database, board.id, made_of_parts)
             sections.append(defence.section(self._site, page, board, everything, runs, broken))
         context = defence.context(self._site, page, sections, searches)
         self.page(f"defences/{page.slug}.html", "defence.html", label=self._labels[page.boards[0].id], **context)
@@ -108,7 +107,7 @@ class _Work:
             self._clean[examples] = found
             if found is not None:
                 explorer.clean_sheets(self._site, f"examples/{sheets}", found[0])
-        files = outcomes.image_files(self._engine, board.id)
+        files = outcomes.image_files(self._database, board.id)
         explorer.write(
             self._site, board, everything, files, self._clean[examples], self._pictures, self._most_pictures, sheets
         )

@@ -1,4 +1,4 @@
-"""The paper's own figures, for comparison: `paper_results.csv`, as its tables have them."""
+"""What the paper has: its tables and figures by title, and its numbers, `paper_results.csv`, as its tables have them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,33 @@ BEST_KEYS = (
     (-8722766234183220599, 54.0),
 )
 """Table 4: the best of its 100,000 guessed keys, and the share of 100 test images (percent) that each gets right."""
+
+TITLES = {
+    "table1": "LINAC under transfer attacks",
+    "table2": "LINAC by strategy: transfer, BPDA, bypass",
+    "table3": "Related defences, each under its strongest strategy",
+    "table4": "The best guessed keys",
+    "table5": "LINAC under transfer from surrogates, one by one",
+    "table6": "LINAC under BPDA on reconstructions, one by one",
+    "table7": "Block Pixel Shuffle under transfer and bypass attacks",
+    "figure2": "Accuracy of the defended classifier under guessed keys",
+    "figure3": "Best Known against the number of surrogates",
+    "figure4": "Decision boundaries of five classifiers",
+    "figure5": "What Block Pixel Shuffle does to an image",
+    "figure6": "Sensitivity of LINAC to F, its frequencies",
+    "figure7": "Sensitivity of LINAC to L, its layers",
+    "figure8": "Sensitivity of LINAC to K, the layer it gives",
+    "figure9": "Sensitivity of LINAC to N, the epochs of a fit",
+    "figure10": "Errors of LINAC's fit against its steps",
+    "figure11": "How LINAC's errors are spread over the test images",
+    "figure12": "Images and what LINAC keeps of them, private key",
+    "figure13": "Images and what LINAC keeps of them, another key",
+    "figure14": "Three images under one key, channel by channel",
+    "figure15": "The first image under three keys, channel by channel",
+    "figure16": "The second image under three keys, channel by channel",
+    "figure17": "The third image under three keys, channel by channel",
+}
+"""Its tables and figures, but for Figure 1, which is a drawing."""
 
 EPSILONS = {"linf": 8 / 255, "l2": 0.5}
 _FILE = Path(__file__).parent / "paper_results.csv"
@@ -61,6 +88,12 @@ def figures() -> tuple[Figure, ...]:
             Figure(where, defence, norm, attack, source, float(accuracy) if accuracy else None)
             for where, defence, norm, attack, source, accuracy in list(csv.reader(stream))[1:]
         )
+
+
+def label(name: str) -> str:
+    """'Table 1' of table1."""
+    kind = name.rstrip("0123456789")
+    return f"{kind.capitalize()} {name.removeprefix(kind)}"
 
 
 def table3(norm: str) -> list[Row]:

@@ -94,7 +94,6 @@ PENDING: dict[tuple[str, str], str] = {
     ("bench.reproduction.gallery.keyring", "attacks.strategies.surrogates"): "pages",
     ("bench.reproduction.gallery.reconstructions", "defences.linac"): "pages",
     ("bench.reproduction.gallery.shuffle", "defences.block_shuffle"): "pages",
-    ("leaderboard.build", "bench.reproduction.pages"): "pages",
 }
 """Imports that still have to go, and whose part that is."""
 

@@ -102,7 +102,7 @@ def reproduce(
             driver.run(wanted)
             work.finish()
             folder, failed = out or site_folder(db), work.summary.failed
-            writer = Writer(resolved, key, driver.stored, failed, folder, command, not no_train, reporter.say)
+            writer = Writer(resolved, key, driver.results, failed, folder, command, not no_train, reporter.say)
             counted_first = sorted(wanted, key=lambda name: name not in STORED)  # what is drawn may take long
             written = [page for name in counted_first if (page := writer.write(name))]
             first = built(database, db, out)
@@ -112,7 +112,7 @@ def reproduce(
     for page in written:
         click.echo(page)
     click.echo(f"leaderboard: {first.parent / 'paper.html'}")
-    reasons = {**driver.stored.failed, **work.summary.failed}
+    reasons = {**driver.results.failed, **work.summary.failed}
     if reasons:
         raise BenchError("; ".join(f"{name}: {reason}" for name, reason in reasons.items()))
 

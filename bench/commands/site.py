@@ -31,9 +31,9 @@ def leaderboard(db: str, out: Path | None, pictures: int, show: bool) -> None:
     """Build the static leaderboard from what is stored, and say where it is. It opens as a file, without a server."""
     from bench.store.database import open_database, user_errors
 
-    engine = open_database(db, create=False)
+    database = open_database(db, create=False)
     with user_errors(db):
-        page = built(engine, db, out, pictures)
+        page = built(database, db, out, pictures)
     click.echo(page)
     if show:
         import webbrowser
@@ -75,10 +75,10 @@ def site_folder(db: str) -> Path:
     return images.folder_of(db).parent / "leaderboard"
 
 
-def built(engine: Any, db: str, out: Path | None, pictures: int = 1000) -> Path:
+def built(database: Any, db: str, out: Path | None, pictures: int = 1000) -> Path:
     """Builds the site of a database with the pictures that are kept beside it; returns its first page."""
     from bench.evaluation import images
     from bench.evaluation.pictures import KeptPictures
     from leaderboard.build import build
 
-    return build(engine, out or site_folder(db), KeptPictures(images.folder_of(db)), pictures)
+    return build(database, out or site_folder(db), KeptPictures(images.folder_of(db)), pictures)

@@ -4,36 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+from leaderboard.paper import TITLES
+
 ENGINES = ("aa", "mt", "pgd", "square")  # the paper's order
 PLAIN = ("nominal", "at-linf", "at-l2")
 LINAC, SHUFFLE = "linac", "block-shuffle"
 KEYS = 10  # the paper's surrogates, and the keys of its Table 4
 
-TITLES = {
-    "table1": "LINAC under transfer attacks",
-    "table2": "LINAC by strategy: transfer, BPDA, bypass",
-    "table3": "Related defences, each under its strongest strategy",
-    "table4": "The best guessed keys",
-    "table5": "LINAC under transfer from surrogates, one by one",
-    "table6": "LINAC under BPDA on reconstructions, one by one",
-    "table7": "Block Pixel Shuffle under transfer and bypass attacks",
-    "figure2": "Accuracy of the defended classifier under guessed keys",
-    "figure3": "Best Known against the number of surrogates",
-    "figure4": "Decision boundaries of five classifiers",
-    "figure5": "What Block Pixel Shuffle does to an image",
-    "figure6": "Sensitivity of LINAC to F, its frequencies",
-    "figure7": "Sensitivity of LINAC to L, its layers",
-    "figure8": "Sensitivity of LINAC to K, the layer it gives",
-    "figure9": "Sensitivity of LINAC to N, the epochs of a fit",
-    "figure10": "Errors of LINAC's fit against its steps",
-    "figure11": "How LINAC's errors are spread over the test images",
-    "figure12": "Images and what LINAC keeps of them, private key",
-    "figure13": "Images and what LINAC keeps of them, another key",
-    "figure14": "Three images under one key, channel by channel",
-    "figure15": "The first image under three keys, channel by channel",
-    "figure16": "The second image under three keys, channel by channel",
-    "figure17": "The third image under three keys, channel by channel",
-}
 NAMES = tuple(TITLES)
 GRIDS = ("table1", "table2", "table3", "table5", "table6", "table7")
 KEY_SEARCH = ("table4", "figure2")
@@ -179,12 +156,6 @@ def needs(name: str, sizes: Sizes) -> list[Need]:
         for engine in sizes.engines
     )
     return list(dict.fromkeys(wanted))
-
-
-def label(name: str) -> str:
-    """'Table 1' of table1."""
-    kind = name.rstrip("0123456789")
-    return f"{kind.capitalize()} {name.removeprefix(kind)}"
 
 
 def _chosen(sources: tuple[str, ...], sizes: Sizes) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from bench.reproduction import contents
 from bench.reproduction.contents import Sizes
-from bench.reproduction.stored import Judged, Stored
+from bench.reproduction.results import BoardResults, Results
 from bench.store.frames import percent
 from leaderboard import evidence, figures, paper, svg, words
 from leaderboard.figures import Figure
@@ -19,11 +19,11 @@ DASHED = "Dashed: the paper's."
 _PAPER_TABLES = {"surrogate": "table5", "reconstruction": "table6"}
 
 
-def surrogates(sizes: Sizes, stored: Stored) -> list[Figure]:
+def surrogates(sizes: Sizes, results: Results) -> list[Figure]:
     """Figure 3, a chart a norm. Of its curves the paper prints the ends only, Tables 5 and 6: a dashed line joins them."""
     found = []
-    for norm in stored.norms:
-        own = stored.judged(contents.LINAC, norm)
+    for norm in results.norms:
+        own = results.board(contents.LINAC, norm)
         curves = {kind: _curve(own, kind, sizes) for kind in _PAPER_TABLES} if own else {}
         ends = {kind: _published_ends(kind, norm) for kind in _PAPER_TABLES}
         total = own.board.n_examples if own else 1
@@ -32,7 +32,7 @@ def surrogates(sizes: Sizes, stored: Stored) -> list[Figure]:
     return found
 
 
-def _curve(own: Judged, kind: str, sizes: Sizes) -> list[int]:
+def _curve(own: BoardResults, kind: str, sizes: Sizes) -> list[int]:
     """Best Known under the first 1, 2, … surrogates of a kind, as far as their cells are complete."""
     counted, counts = set(own.outcomes.counted), []
     names = contents.members(kind, getattr(sizes, f"{kind}s"))
@@ -55,17 +55,17 @@ def _published_ends(kind: str, norm: str) -> list[tuple[int, float]]:
     return [(number, accuracy) for number, accuracy in ends if accuracy is not None]
 
 
-def sensitivity(name: str, sizes: Sizes, stored: Stored) -> Figure:
+def sensitivity(name: str, sizes: Sizes, results: Results) -> Figure:
     """Clean accuracy and that under PGD in each norm, against the values of one setting."""
     sweep = contents.SWEEPS[name]
-    measures = {"clean": "clean", **{norm: f"PGD, {words.norm(norm)}" for norm in stored.norms}}
+    measures = {"clean": "clean", **{norm: f"PGD, {words.norm(norm)}" for norm in results.norms}}
     ours: dict[str, list[tuple[int, Entry]]] = {measure: [] for measure in measures}
     for value, defence in contents.points(name, sizes).items():
-        judged = {norm: own for norm in stored.norms if (own := stored.judged(defence, norm))}
-        for norm, own in judged.items():
+        own_boards = {norm: own for norm in results.norms if (own := results.board(defence, norm))}
+        for norm, own in own_boards.items():
             ours[norm].append((value, own.entry("pgd", (sizes.sweep_source,))))
-        if judged:
-            ours["clean"].append((value, next(iter(judged.values())).clean()))
+        if own_boards:
+            ours["clean"].append((value, next(iter(own_boards.values())).clean()))
     published = {measure: _published_points(sweep.symbol, measure) for measure in measures}
     values = sorted({v for row in ours.values() for v, _ in row} | {v for row in published.values() for v, _ in row})
     axis = Axis(f"{sweep.symbol} ({sweep.setting})", values[0], values[-1], [(v, str(v)) for v in values])

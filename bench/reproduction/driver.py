@@ -19,8 +19,8 @@ from bench.keysearch.race import ERROR, SLACK, Race
 from bench.plan import Pair
 from bench.reproduction import contents
 from bench.reproduction.contents import LINAC, Need
+from bench.reproduction.results import Results
 from bench.reproduction.sizes import sizes, spec_for
-from bench.reproduction.stored import Stored
 from bench.spec import Spec
 from bench.support.fingerprint import fingerprint
 from bench.support.progress import Reporter
@@ -43,7 +43,7 @@ class Driver:
         self._db, self._spec, self._key, self._work = database, spec, key, work
         self._reporter, self._may_train, self._command = reporter, may_train, command
         self._sizes = sizes(spec)
-        self.stored = Stored(database, spec.norms)
+        self.results = Results(database, spec.norms)
 
     def run(self, names: Sequence[str]) -> None:
         """Everything these tables and figures need, one defended model after the other."""
@@ -65,7 +65,7 @@ class Driver:
                 board, attack, source = cell.key
                 known = {} if cell.pair is None else {(cell.pair.engine, cell.pair.source): (attack, source)}
                 for request in requests:
-                    self.stored.add(request, cell.norm, board, known)
+                    self.results.add(request, cell.norm, board, known)
         if any(name in contents.KEY_SEARCH for name in names):
             self._search()
 
@@ -85,7 +85,7 @@ class Driver:
         return contest.prepare(spec, request, self._key, None, self._may_train, say, command=self._command)
 
     def _failed(self, what: str, error: BenchError) -> None:
-        self.stored.failed[what] = str(error)
+        self.results.failed[what] = str(error)
         self._reporter.say(f"failed: {what}: {error}")
 
     def _search(self) -> None:
@@ -100,6 +100,6 @@ class Driver:
             guesses = PaperGenerator()
             count = min(self._sizes.guesses, len(guesses))
             search.run(itertools.islice(guesses, count), count, self._reporter, stop_when_found=False)
-            self.stored.search = search.stored()
+            self.results.search = search.stored()
         except BenchError as error:
             self._failed("the key search", error)

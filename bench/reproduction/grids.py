@@ -8,7 +8,7 @@ import pandas as pd
 
 from bench.reproduction import contents, latex
 from bench.reproduction.contents import Column, Sizes
-from bench.reproduction.stored import Stored
+from bench.reproduction.results import Results
 from bench.store.frames import percent
 from leaderboard import paper, words
 from leaderboard.tables import Entry
@@ -39,12 +39,12 @@ class Grid:
         return not any(pair.ours.unfinished or pair.ours.incomplete for row in self.rows.values() for pair in row)
 
 
-def grids(name: str, sizes: Sizes, stored: Stored) -> list[Grid]:
+def grids(name: str, sizes: Sizes, results: Results) -> list[Grid]:
     """A table of the paper, a grid a norm."""
     columns = contents.columns(name, sizes)
     measures = [*([CLEAN] if name == "table3" else []), *contents.ENGINES, KNOWN]
     found = []
-    for norm in stored.norms:
+    for norm in results.norms:
         published = {
             (figure.attack, figure.defence, figure.source): figure.accuracy
             for figure in paper.figures()
@@ -53,24 +53,24 @@ def grids(name: str, sizes: Sizes, stored: Stored) -> list[Grid]:
         rows = {
             measure: [
                 Pair(
-                    _entry(measure, column, norm, sizes, stored),
+                    _entry(measure, column, norm, sizes, results),
                     published.get((measure, column.defence, "" if measure == CLEAN else column.published)),
                 )
                 for column in columns
             ]
             for measure in measures
         }
-        boards = [stored.judged(column.defence, norm) for column in columns]
+        boards = [results.board(column.defence, norm) for column in columns]
         epsilon = next((own.board.epsilon for own in boards if own), paper.EPSILONS[norm])
         found.append(Grid(norm, epsilon, [column.title for column in columns], rows))
     return found
 
 
-def _entry(measure: str, column: Column, norm: str, sizes: Sizes, stored: Stored) -> Entry:
+def _entry(measure: str, column: Column, norm: str, sizes: Sizes, results: Results) -> Entry:
     """A number of a table; empty where this size leaves its sources or its engine out."""
     if not column.sources or (measure in contents.ENGINES and measure not in sizes.engines):
         return Entry(None, 0)
-    own = stored.judged(column.defence, norm)
+    own = results.board(column.defence, norm)
     if own is None:
         return Entry(None, 0, unfinished="not run")
     if measure == CLEAN:

@@ -26,7 +26,7 @@ def fill(filler: Filler, board: int, attack: str, broken: np.ndarray, part: int)
         for i in range(N)
     ]  # fmt: skip
     key = filler.cell(board, attack, "self", "standard")
-    writer.record_shard(filler.engine, key, ShardResult(0, N, rows, "test", 1.0, {}, (), None, None), N)
+    writer.record_shard(filler.database, key, ShardResult(0, N, rows, "test", 1.0, {}, (), None, None), N)
 
 
 def about(database: Database, board: int) -> set[str]:
@@ -42,4 +42,4 @@ def test_square_inside_autoattack_does_not_count_as_a_gradient_attack(tmp_path, 
     fill(filler, board, "pgd", np.arange(N) < 5, -1)
     fill(filler, board, "aa", np.arange(N) < 15, part)
     fill(filler, board, "square", np.arange(N) < 15, -1)
-    assert (suspicion.SQUARE_WINS in about(filler.engine, board)) is doubted
+    assert (suspicion.SQUARE_WINS in about(filler.database, board)) is doubted

@@ -124,7 +124,7 @@ def main_board(world: Path, defence: str) -> dict[str, Any]:
 def test_every_name_has_its_files_and_is_on_the_page_of_the_paper(world: Path, name: str) -> None:
     folder = site(world) / "paper"
     page = (folder / f"{name}.html").read_text()
-    assert contents.label(name) in page
+    assert paper.label(name) in page
     assert "Smaller than the paper" in page
     assert len((folder / f"{name}.csv").read_text().splitlines()) > 1
     record = json.loads((folder / f"{name}.json").read_text())

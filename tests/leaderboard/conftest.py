@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
+from sqlalchemy.engine import Engine as Database
 
 from bench.evaluation import images
 from bench.evaluation.pictures import KeptPictures
@@ -19,9 +19,9 @@ class Site:
     """A built site and the store behind it."""
 
     def __init__(self, filler: stores.Filler, folder: Path) -> None:
-        self.engine: sa.Engine = filler.engine
+        self.database: Database = filler.database
         self.db, self.folder = filler.path, folder
-        self.home = build(filler.engine, folder, KeptPictures(images.folder_of(str(filler.path))))
+        self.home = build(filler.database, folder, KeptPictures(images.folder_of(str(filler.path))))
 
     def pages(self) -> list[Path]:
         return sorted(self.folder.rglob("*.html"))
@@ -35,7 +35,7 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     folder = tmp_path_factory.mktemp("site")
     filler = stores.paper_like(folder)
-    stores.reproduced(filler, folder / "leaderboard")
+    stores.reproduce(filler, folder / "leaderboard")
     return Site(filler, folder / "leaderboard")
 
 

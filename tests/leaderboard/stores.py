@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
+from sqlalchemy.engine import Engine as Database
 
 from bench.data import datasets
 from bench.evaluation import images
-from bench.reproduction import making, pages
+from bench.reproduction import reproduced, writing
 from bench.reproduction.contents import Sizes
-from bench.reproduction.stored import Stored
+from bench.reproduction.results import Results
 from bench.store import database, queries, schema, writer
 from bench.store.writer import ShardResult
 from bench.support.fingerprint import fingerprint
+from leaderboard.reproductions import Record
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>'\"&{{ 7*7 }}"
 EPSILON = {"linf": 8 / 255, "l2": 0.5}
@@ -32,15 +34,15 @@ class Filler:
 
     def __init__(self, folder: Path, seed: int = 0) -> None:
         self.path = folder / "bench.db"
-        self.engine: sa.Engine = database.open_database(str(self.path), create=True)
+        self.database: Database = database.open_database(str(self.path), create=True)
         # Nobody waits for the disk: this store is not kept.
         sa.event.listen(
-            self.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF").close()
+            self.database, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF").close()
         )
-        self.engine.dispose()
+        self.database.dispose()
         self.random = np.random.default_rng(seed)
         self.run = writer.start_run(
-            self.engine,
+            self.database,
             {
                 "command": "bench run --defence linac --attack all",
                 "preset": "laptop",
@@ -66,7 +68,7 @@ class Filler:
         size = EPSILON[norm] if epsilon is None else epsilon
         made_of = {"name": name, "settings": settings or {}}
         defence = writer.ensure(
-            self.engine,
+            self.database,
             schema.defence,
             {
                 "name": name,
@@ -80,7 +82,7 @@ class Filler:
             },
         )
         return writer.ensure(
-            self.engine,
+            self.database,
             schema.board,
             {
                 "defence_id": defence,
@@ -97,7 +99,7 @@ class Filler:
         small = " small" if source.startswith("surrogate") else ""  # a budget of its own
         ids = [
             writer.ensure(
-                self.engine,
+                self.database,
                 table,
                 {
                     "name": name,
@@ -109,7 +111,9 @@ class Filler:
             for kind, table, name in (("a", schema.attack, attack), ("s", schema.source, source))
         ]
         key = (board, ids[0], ids[1])
-        writer.ensure_cell(self.engine, key, {"run_id": self.run, "strategy": strategy, "inside_threat_model": inside})
+        writer.ensure_cell(
+            self.database, key, {"run_id": self.run, "strategy": strategy, "inside_threat_model": inside}
+        )
         return key
 
     def fill(
@@ -159,7 +163,7 @@ class Filler:
             }
             for i in range(stop)
         ]
-        writer.record_shard(self.engine, key, ShardResult(0, stop, rows, "test", 1.0, {}, (), file, digest), n)
+        writer.record_shard(self.database, key, ShardResult(0, stop, rows, "test", 1.0, {}, (), file, digest), n)
         return key
 
     def clean(self, board: int, share: float, strength: np.ndarray) -> None:
@@ -206,41 +210,46 @@ def paper_like(folder: Path, n: int = 60, surrogates: int = 4) -> Filler:
             if name == "jpeg-23":
                 filler.fill(board, "fab", source, strategy, share, strength, upto=n // 2)
                 writer.fail_shard(
-                    filler.engine, filler.cell(board, "apgd-t", source, strategy), 0, n, "w", "out of memory"
+                    filler.database, filler.cell(board, "apgd-t", source, strategy), 0, n, "w", "out of memory"
                 )
                 key = filler.cell(board, "pgd", source, strategy)
                 writer.set_doubts(
-                    filler.engine, key, {"zero-gradient": f"Half of the gradients were zero ({n // 2} of {n} examples)"}
+                    filler.database,
+                    key,
+                    {"zero-gradient": f"Half of the gradients were zero ({n // 2} of {n} examples)"},
                 )
-    writer.finish_run(filler.engine, filler.run)
+    writer.finish_run(filler.database, filler.run)
     return filler
 
 
-def reproduced(filler: Filler, site: Path, norms: tuple[str, ...] = ("linf", "l2")) -> Stored:
+def reproduce(filler: Filler, site: Path, norms: tuple[str, ...] = ("linf", "l2")) -> Results:
     """Tables and a figure of the paper from what `paper_like` stored, written into a site; gives what they were made of."""
-    stored = Stored(filler.engine, norms)
-    for board in queries.boards(filler.engine):
+    results = Results(filler.database, norms)
+    for board in queries.boards(filler.database):
         if board.epsilon == EPSILON[board.norm] and board.norm in norms:
             cells = {(c.attack, c.source): (c.attack_id, c.source_id) for c in board.cells if c.inside_threat_model}
-            stored.add(board.defence, board.norm, board.id, cells)
+            results.add(board.defence, board.norm, board.id, cells)
     for name in REPRODUCED:
-        pages.write(
-            site,
-            making.make(name, SIZES, stored),
+        item = reproduced.from_results(name, SIZES, results)
+        failed = ["pca-full: the classifier of pca-full is not trained yet"] if name == "table3" else []
+        record = Record(
             preset="laptop",
+            made="2026-01-02T03:04:05+00:00",
+            complete=item.complete and not failed,
             examples=60,
             command=f"bench reproduce {name}",
             differences=[("test images", "60", "10,000")],
-            failed=["pca-full: the classifier of pca-full is not trained yet"] if name == "table3" else [],
+            failed=failed,
         )
-    return stored
+        writing.write_files(site, item, record)
+    return results
 
 
 def hostile(folder: Path, n: int = 10) -> Filler:
     """All that a plug-in or a user can name, full of HTML: defence, settings, attack, source, error, doubt, command."""
     filler = Filler(folder)
     filler.run = writer.start_run(
-        filler.engine,
+        filler.database,
         {
             "command": HOSTILE,
             "preset": HOSTILE[:40],
@@ -255,11 +264,11 @@ def hostile(folder: Path, n: int = 10) -> Filler:
         board = filler.board(name, "linf", n, settings={HOSTILE: HOSTILE}, description=HOSTILE)
         filler.clean(board, 0.9, strength)
         key = filler.fill(board, HOSTILE, HOSTILE, HOSTILE[:50], 0.5, strength)
-        writer.set_doubts(filler.engine, key, {HOSTILE: HOSTILE})
+        writer.set_doubts(filler.database, key, {HOSTILE: HOSTILE})
         filler.fill(board, HOSTILE, HOSTILE + ":1", HOSTILE[:50], 0.4, strength)
         filler.fill(board, HOSTILE, HOSTILE + ":2", HOSTILE[:50], 0.4, strength)
         filler.fill(board, HOSTILE + "o", HOSTILE, HOSTILE[:50], 0.4, strength, inside=False)
         writer.fail_shard(
-            filler.engine, filler.cell(board, HOSTILE + "f", HOSTILE, HOSTILE[:50]), 0, n, HOSTILE, HOSTILE
+            filler.database, filler.cell(board, HOSTILE + "f", HOSTILE, HOSTILE[:50]), 0, n, HOSTILE, HOSTILE
         )
     return filler

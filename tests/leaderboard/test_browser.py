@@ -75,8 +75,8 @@ def test_the_theme_is_switched_and_remembered(site: Site, browser: Browser) -> N
 
 
 def test_the_explorer_filters_by_class_and_attack_and_pages_its_data(site: Site, browser: Browser) -> None:
-    (board,) = queries.boards(site.engine, only=1)
-    found = outcomes(site.engine, board)
+    (board,) = queries.boards(site.database, only=1)
+    found = outcomes(site.database, board)
     assert found.clean is not None
     browser.open((site.folder / "examples" / f"board-{board.id}.html").as_uri())
     count = "document.getElementById('where').textContent"
@@ -247,7 +247,7 @@ def shown(browser: Browser) -> list[int]:
 
 def ranked(site: Site) -> list[str]:
     """The defences in the order the store ranks them, in L-inf at the usual epsilon."""
-    return [b.defence for b in queries.boards(site.engine) if b.norm == "linf" and b.epsilon == 8 / 255]
+    return [b.defence for b in queries.boards(site.database) if b.norm == "linf" and b.epsilon == 8 / 255]
 
 
 def defence_pages(site: Site) -> list[str]:

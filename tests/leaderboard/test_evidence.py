@@ -88,8 +88,8 @@ def test_the_cell_that_tells_of_an_example_is_the_cheapest_that_breaks_it() -> N
 
 
 def test_what_the_store_gives_is_what_was_written(site: Site) -> None:
-    for board in queries.boards(site.engine):
-        found = outcomes(site.engine, board)
+    for board in queries.boards(site.database):
+        found = outcomes(site.database, board)
         for column, cell in enumerate(found.cells):
             reached = found.pred[:, column] >= 0
             assert int(reached.sum()) == cell.n_done
@@ -115,7 +115,7 @@ def test_only_boards_on_the_same_examples_are_compared(tmp_path: Path) -> None:
         filler.fill(board, "pgd", "nominal", "transfer", 0.5, strength[:n])
     from leaderboard.build import build
 
-    build(filler.engine, tmp_path / "site")
+    build(filler.database, tmp_path / "site")
     pairs = (tmp_path / "site" / "data" / "comparison.csv").read_text().splitlines()[1:]
     assert len(pairs) == 1
     assert ",a," in pairs[0]

@@ -152,7 +152,7 @@ def test_hostile_names_are_text(hostile_site: Site) -> None:
 
 
 def test_an_empty_store_has_a_site_too(tmp_path: Path) -> None:
-    page = build(stores.Filler(tmp_path).engine, tmp_path / "site")
+    page = build(stores.Filler(tmp_path).database, tmp_path / "site")
     assert "No results yet" in page.read_text()
     assert "35.32" in page.read_text()
 
@@ -162,7 +162,7 @@ def test_a_board_without_its_clean_images_counts_for_nothing(tmp_path: Path) -> 
     strength = filler.random.random(10)
     board = filler.board("d", "linf", 10)
     filler.fill(board, "pgd", "nominal", "transfer", 0.5, strength, upto=4)
-    page = build(filler.engine, tmp_path / "site")
+    page = build(filler.database, tmp_path / "site")
     assert "partial" in page.read_text()
     (own,) = (tmp_path / "site" / "defences").iterdir()
     assert "running, 4/10" in own.read_text()
@@ -173,15 +173,15 @@ def test_a_new_build_takes_away_its_old_files_and_no_others(tmp_path: Path) -> N
     board = first.board("old", "linf", 5)
     first.clean(board, 0.9, first.random.random(5))
     site = tmp_path / "site"
-    build(first.engine, site)
+    build(first.database, site)
     (site / "mine.txt").write_text("the user's own")
     assert list((site / "defences").glob("old-*.html"))
-    build(second.engine, site)
+    build(second.database, site)
     assert not list((site / "defences").glob("old-*.html"))
     assert (site / "mine.txt").exists()
     (site / "site.json").write_text(json.dumps(["../outside.txt"]))
     (tmp_path / "outside.txt").write_text("not of the site")
-    build(second.engine, site)
+    build(second.database, site)
     assert (tmp_path / "outside.txt").exists()
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.reproduction import contents, grids, latex, making, pages
+from bench.reproduction import contents, grids, latex, reproduced
 from bench.reproduction.contents import Sizes
-from bench.reproduction.stored import Stored
+from bench.reproduction.results import Results
 from bench.store import queries, schema
 from bench.store.database import writing
 from bench.store.outcomes import outcomes
-from leaderboard import paper, svg
+from leaderboard import paper, reproductions, svg
 from leaderboard.build import build
 from tests.leaderboard import stores
 from tests.leaderboard.conftest import Site
@@ -34,10 +34,10 @@ def rows(site: Site, name: str) -> list[dict[str, str]]:
 
 def test_table_1_is_counted_from_the_answers(site: Site) -> None:
     found = {(r["norm"], r["attack"], r["column"]): r for r in rows(site, "table1")}
-    for board in queries.boards(site.engine):
+    for board in queries.boards(site.database):
         if board.defence != "linac" or board.epsilon != stores.EPSILON[board.norm]:
             continue
-        answers = outcomes(site.engine, board)
+        answers = outcomes(site.database, board)
         names = [(cell.attack, cell.source) for cell in answers.cells]
         for title, sources in FAMILIES.items():
             everything = answers.correct[:, 0].copy()
@@ -78,9 +78,9 @@ def test_a_cell_that_was_not_asked_for_counts_for_nothing(tmp_path: Path) -> Non
     filler.clean(board, 1.0, strength)
     asked = filler.fill(board, "pgd", "bypass", "pba", 0.9, strength)
     filler.fill(board, "mt", "bypass", "pba", 0.0, strength)
-    stored = Stored(filler.engine, ("linf",))
-    stored.add("block-shuffle", "linf", board, {("pgd", "bypass"): asked[1:]})
-    (grid,) = grids.grids("table7", Sizes(engines=("pgd",), transfer=()), stored)
+    results = Results(filler.database, ("linf",))
+    results.add("block-shuffle", "linf", board, {("pgd", "bypass"): asked[1:]})
+    (grid,) = grids.grids("table7", Sizes(engines=("pgd",), transfer=()), results)
     known, alone = grid.rows["best_known"][-1].ours, grid.rows["pgd"][-1].ours
     assert known.count is not None
     assert known.count > 15
@@ -96,9 +96,9 @@ def test_an_unfinished_cell_makes_its_column_partial(tmp_path: Path) -> None:
     filler.clean(board, 1.0, strength)
     done = filler.fill(board, "pgd", "bypass", "pba", 0.9, strength)
     half = filler.fill(board, "pgd", "nominal", "transfer", 0.9, strength, upto=10)
-    stored = Stored(filler.engine, ("linf",))
-    stored.add("block-shuffle", "linf", board, {("pgd", "bypass"): done[1:], ("pgd", "nominal"): half[1:]})
-    made = making.make("table7", Sizes(engines=("pgd",), transfer=("nominal",)), stored)
+    results = Results(filler.database, ("linf",))
+    results.add("block-shuffle", "linf", board, {("pgd", "bypass"): done[1:], ("pgd", "nominal"): half[1:]})
+    made = reproduced.from_results("table7", Sizes(engines=("pgd",), transfer=("nominal",)), results)
     assert not made.complete
     (grid,) = made.grids
     assert grid.rows["pgd"][0].ours.unfinished == "running, 10/30"
@@ -109,15 +109,15 @@ def test_an_unfinished_cell_makes_its_column_partial(tmp_path: Path) -> None:
 def test_a_new_site_keeps_and_lists_what_was_reproduced(tmp_path: Path) -> None:
     filler = stores.paper_like(tmp_path, n=10, surrogates=2)
     site = tmp_path / "site"
-    stores.reproduced(filler, site)
-    build(filler.engine, site)
-    build(filler.engine, site)
+    stores.reproduce(filler, site)
+    build(filler.database, site)
+    build(filler.database, site)
     listed = (site / "paper.html").read_text()
     for name in contents.NAMES:
         assert (f'href="paper/{name}.html"' in listed) == (name in stores.REPRODUCED)
         assert (f"<code>bench reproduce {name}</code>" in listed) == (name not in stores.REPRODUCED)
     (site / "paper" / "table1.json").write_text("{}")
-    assert {item.name for item in pages.items(site) if item.record} == set(stores.REPRODUCED) - {"table1"}
+    assert {item.name for item in reproductions.items(site) if item.record} == set(stores.REPRODUCED) - {"table1"}
 
 
 @pytest.mark.parametrize("mark", ["judged", "unjudged"])
@@ -128,16 +128,16 @@ def test_imported_cells_have_a_badge_and_unjudged_ones_no_number(tmp_path: Path,
     filler.clean(board, 0.9, strength)
     filler.fill(board, "pgd", "nominal", "transfer", 0.5, strength)
     filler.fill(board, "mt", "nominal", "transfer", 0.1, strength)
-    with writing(filler.engine) as connection:
+    with writing(filler.database) as connection:
         theirs = schema.attack.select().where(schema.attack.c.name == "mt")
         identity = connection.execute(theirs).one().id
         connection.execute(schema.cell.update().where(schema.cell.c.attack_id == identity).values(imported=mark))
-    home = build(filler.engine, tmp_path / "site")
+    home = build(filler.database, tmp_path / "site")
     (own,) = (tmp_path / "site" / "defences").iterdir()
     said = "1 cell imported" + (", not judged here" if mark == "unjudged" else "<")
     assert said in home.read_text()
     assert said in own.read_text()
-    (stored,) = queries.boards(filler.engine)
+    (stored,) = queries.boards(filler.database)
     matrix = json.loads(next((tmp_path / "site" / "data").glob("*/board-1-matrix.json")).read_text())
     shown = {row["attack"]: row["nominal"] for row in matrix}
     assert (shown["mt"] is None) == (mark == "unjudged")

@@ -1,4 +1,4 @@
-"""Where the answers behind a reproduction are: the boards of its defences, and exactly those cells that were asked for.
+"""The stored results behind a reproduction: the boards of its defences, and exactly those cells that were asked for.
 
 A board may hold more, such as the same attack with another budget; none of that counts here.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Engine as Database
 
 from bench.store import queries
 from bench.store.key_searches import KeySearch
@@ -19,7 +19,7 @@ from leaderboard.tables import Entry
 
 
 @dataclasses.dataclass(frozen=True)
-class Judged:
+class BoardResults:
     """A defence in one norm: its board, its answers, and their columns by engine and source."""
 
     board: Board
@@ -44,30 +44,30 @@ class Judged:
         return Entry(cell.n_correct if cell else None, self.board.n_examples, cell=cell)
 
 
-class Stored:
+class Results:
     """What a reproduction asked for, as far as it is in the store; and why the rest is not."""
 
-    def __init__(self, engine: Engine, norms: tuple[str, ...]) -> None:
+    def __init__(self, database: Database, norms: tuple[str, ...]) -> None:
         self.norms = norms
         self.search: KeySearch | None = None
         self.failed: dict[str, str] = {}
         """Defences without a board, and why."""
-        self._engine = engine
+        self._database = database
         self._places: dict[tuple[str, str], tuple[int, dict[tuple[str, str], tuple[int, int]]]] = {}
-        self._judged: dict[tuple[str, str], Judged] = {}
+        self._boards: dict[tuple[str, str], BoardResults] = {}
 
     def add(self, defence: str, norm: str, board: int, cells: Mapping[tuple[str, str], tuple[int, int]]) -> None:
         """The board of a defence, and its cells (attack and source id) by engine and source; adds to what is known."""
         _, known = self._places.get((defence, norm), (board, {}))
         self._places[defence, norm] = (board, {**known, **cells})
 
-    def judged(self, defence: str, norm: str) -> Judged | None:
+    def board(self, defence: str, norm: str) -> BoardResults | None:
         """A defence's answers in a norm; None if it has no board."""
         place = (defence, norm)
-        if place not in self._judged and place in self._places:
+        if place not in self._boards and place in self._places:
             identity, cells = self._places[place]
-            (board,) = queries.boards(self._engine, only=identity)
-            found = outcomes(self._engine, board)
+            (board,) = queries.boards(self._database, only=identity)
+            found = outcomes(self._database, board)
             columns = {(cell.attack_id, cell.source_id): column for column, cell in enumerate(found.cells)}
-            self._judged[place] = Judged(board, found, {name: columns[key] for name, key in cells.items()})
-        return self._judged.get(place)
+            self._boards[place] = BoardResults(board, found, {name: columns[key] for name, key in cells.items()})
+        return self._boards.get(place)
