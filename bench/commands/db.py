@@ -17,9 +17,10 @@ def db() -> None:
 def db_upgrade(db: str) -> None:
     """Bring an older database to this version's schema."""
     from bench.store.database import HEAD, open_database
+    from bench.store.redaction import redacted
 
     open_database(db, create=False, upgrade=True)
-    click.echo(f"{db} has schema {HEAD}")
+    click.echo(f"{redacted(db)} has schema {HEAD}")
 
 
 @db.command("info")
@@ -30,10 +31,11 @@ def db_info(db: str) -> None:
 
     from bench.store import schema
     from bench.store.database import HEAD, open_database, user_errors
+    from bench.store.redaction import redacted
 
     engine = open_database(db, create=False)
     with user_errors(db), engine.connect() as connection:
-        click.echo(f"{db}: schema {HEAD}")
+        click.echo(f"{redacted(db)}: schema {HEAD}")
         for table in schema.metadata.sorted_tables:
             click.echo(
                 f"  {table.name:<8} {connection.execute(sa.select(sa.func.count()).select_from(table)).scalar()} rows"

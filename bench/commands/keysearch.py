@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bench.api import UsageError
-from bench.commands.options import db_option, examples, preset_option
+from bench.commands.options import command_line, db_option, examples, preset_option
 from bench.keysearch.race import ERROR, SLACK
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ def keysearch(
     database = open_database(db, create=True)
     count = min(limit or sys.maxsize, sum(map(len, sources)))
     with user_errors(db):
-        search = searching.Search(database, target, sample, race, f"bench {shlex.join(sys.argv[1:])}", no_race)
+        search = searching.Search(database, target, sample, race, command_line(), no_race)
         guesses = itertools.islice(itertools.chain(*sources), count)
         scored = search.run(guesses, count, reporter := Reporter(quiet=quiet), stop_when_found)
         result = search.stored()

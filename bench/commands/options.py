@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import shlex
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,6 +108,13 @@ def executor_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(options):
         bundled = option(bundled)
     return bundled
+
+
+def command_line() -> str:
+    """This command as it may be stored and shown: quoted for a shell, without the password of its database."""
+    from bench.store.redaction import redacted_arguments
+
+    return shlex.join(["bench", *redacted_arguments(sys.argv[1:])])
 
 
 def chosen_defences(requests: Sequence[str]) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +10,7 @@ import click
 
 from bench.api import BenchError, UsageError
 from bench.commands.options import (
+    command_line,
     count_option,
     dataset_option,
     db_option,
@@ -75,7 +74,7 @@ def reproduce(
     from bench.evaluation.run import Options, Run
     from bench.reproduction.contents import STORED
     from bench.reproduction.sizes import sizes
-    from bench.store.database import open_database, redacted, user_errors
+    from bench.store.database import open_database, user_errors
     from bench.support.progress import Reporter
 
     key, reporter = keys.load(key_file), Reporter(quiet=quiet)
@@ -84,7 +83,7 @@ def reproduce(
     started = executor(reporter.say)
     sizes(resolved)
     database = open_database(db, create=True)
-    command = f"bench {shlex.join(sys.argv[1:])}".replace(db, redacted(db))
+    command = command_line()
     debug = click.get_current_context().find_root().params["debug"]
     devices.configure()
     from bench.reproduction.driver import Driver

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +10,7 @@ import click
 from bench.api import BenchError, UsageError
 from bench.commands.options import (
     chosen_defences,
+    command_line,
     count_option,
     dataset_option,
     db_option,
@@ -128,7 +127,7 @@ def run(
         raise UsageError("--weights belongs to one defence: give exactly one --defence")
     from bench.evaluation import images
     from bench.evaluation.run import Options, Run
-    from bench.store.database import open_database, redacted, user_errors
+    from bench.store.database import open_database, user_errors
     from bench.support.progress import Reporter
 
     reporter = Reporter(quiet=quiet)
@@ -141,7 +140,7 @@ def run(
     ]
     started = executor(reporter.say)
     database = open_database(db, create=True)
-    command = f"bench {shlex.join(sys.argv[1:])}".replace(db, redacted(db))
+    command = command_line()
     debug = click.get_current_context().find_root().params["debug"]
     options = Options(batch_size, shard_size, not discard_adversarial, not no_train, command, debug)
     devices.configure()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -17,54 +18,59 @@ from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.engine import Engine as Database
 
 from bench.api import BenchError, UsageError
+from bench.store.redaction import cause_of, reason_of, redacted
 
 HEAD = "0003"
 BUSY_SECONDS = 30
 PATIENCE_SECONDS = 300.0
 MIGRATION_LOCK = 0xBE9C4
+NO_URL = (
+    "this is no URL of a database; give postgresql://USER:PASSWORD@HOST:PORT/NAME, with @ : / in a password as "
+    "%40 %3A %2F"
+)
+_LIKE_URL = re.compile(r"(postgres(ql)?|sqlite)(\+\w+)?:")
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
 def url_of(text: str) -> URL:
     """A path or an SQLAlchemy URL."""
+    if _LIKE_URL.match(text) and "://" not in text:
+        raise UsageError(f"--db {redacted(text)}: {NO_URL}")
     if "://" in text:
         try:
             url = make_url(text)
-        except sa.exc.ArgumentError as error:
-            raise UsageError(f"--db {redacted(text)}: {error}") from error
+        except (sa.exc.ArgumentError, ValueError):  # its words have the URL, or part of it, in them
+            raise UsageError(f"--db {redacted(text)}: {NO_URL}") from None
         return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
     return URL.create("sqlite", database=text)
 
 
-def redacted(text: str) -> str:
-    """A path or URL as it may be printed and stored: without its password."""
-    try:
-        return make_url(text).render_as_string(hide_password=True) if "://" in text else text
-    except sa.exc.ArgumentError:
-        return "the URL given"
-
-
 def open_database(text: str, *, create: bool, upgrade: bool = False) -> Database:
     """Connects and checks the schema; makes or upgrades it only if asked."""
-    url, text = url_of(text), redacted(text)
+    url, name = url_of(text), redacted(text)
     if url.get_backend_name() == "sqlite":
-        _check_sqlite_file(Path(url.database or ""), text, create)
+        _check_sqlite_file(Path(url.database or ""), name, create)
     try:
         database = sa.create_engine(
             url, connect_args={"timeout": BUSY_SECONDS} if url.get_backend_name() == "sqlite" else {}
         )
     except ModuleNotFoundError as error:
         extra = ": pip install 'bench-keyed-defences[postgres]'" if error.name == "psycopg" else ""
-        raise UsageError(f"--db {text}: {error}{extra}") from error
-    except (ImportError, sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as error:
-        raise UsageError(f"--db {text}: {error}") from error
+        raise UsageError(f"--db {name}: {error}{extra}") from error
+    except (ImportError, sa.exc.ArgumentError) as error:
+        raise UsageError(f"--db {name}: {reason_of(error, text)}") from cause_of(error, text)
     if database.dialect.name not in ("sqlite", "postgresql"):
-        raise UsageError(f"--db {text}: bench keeps its results in SQLite or PostgreSQL")
+        raise UsageError(f"--db {name}: bench keeps its results in SQLite or PostgreSQL")
     if database.dialect.name == "sqlite":
         _set_up_sqlite(database)
     with user_errors(text):
-        _check_schema(database, text, create, upgrade)
+        try:
+            with database.connect() as connection:
+                tables = set(sa.inspect(connection).get_table_names())
+        except (sa.exc.ArgumentError, TypeError, ValueError) as error:  # the driver cannot take the URL's parts
+            raise UsageError(f"--db {name}: {reason_of(error, text)}") from cause_of(error, text)
+        _check_schema(database, tables, name, create, upgrade)
     return database
 
 
@@ -74,7 +80,7 @@ def user_errors(text: str) -> Iterator[None]:
     try:
         yield
     except (sa.exc.DBAPIError, sqlite3.Error) as error:
-        reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+        reason = reason_of(error, text)
         hints = {
             "locked": "another process holds it: wait for it to end, then run the same command again",
             "not a database": "this file is no SQLite database: choose another with --db",
@@ -87,7 +93,7 @@ def user_errors(text: str) -> Iterator[None]:
         hint = next(
             (advice for words, advice in hints.items() if words in reason), "check that it is up, then run again"
         )
-        raise BenchError(f"database {redacted(text)}: {reason}; {hint}") from error
+        raise BenchError(f"database {redacted(text)}: {reason}; {hint}") from cause_of(error, text)
 
 
 def retry_transient(transaction: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -159,13 +165,11 @@ def _set_up_sqlite(database: Database) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
-def _check_schema(database: Database, text: str, create: bool, upgrade: bool) -> None:
-    with database.connect() as connection:
-        tables = set(sa.inspect(connection).get_table_names())
-        if "alembic_version" in tables:
+def _check_schema(database: Database, tables: set[str], text: str, create: bool, upgrade: bool) -> None:
+    version = None
+    if "alembic_version" in tables:
+        with database.connect() as connection:
             version = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
-        else:
-            version = None
     if version == HEAD:
         return
     if version is None and tables:

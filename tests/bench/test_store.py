@@ -23,7 +23,7 @@ from sqlalchemy.engine import Engine as Database
 
 from bench.api import BenchError, UsageError
 from bench.store import queries, schema, writer
-from bench.store.database import migrate, open_database, redacted, url_of, user_errors
+from bench.store.database import migrate, open_database, url_of, user_errors
 from tests.stores import a_board, a_cell, fill, opened, shard
 
 
@@ -267,11 +267,3 @@ def test_a_database_of_the_first_schema_is_brought_up_to_date(new_url: Callable[
     with database.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), schema.metadata) == []
     database.dispose()
-
-
-def test_a_password_is_never_shown() -> None:
-    url = "postgresql://me:secret@127.0.0.1:1/none"
-    assert "secret" not in redacted(url)
-    with pytest.raises(BenchError) as refusal:
-        open_database(url, create=True)
-    assert "secret" not in str(refusal.value)
