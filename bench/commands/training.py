@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +14,6 @@ from bench.support import devices
 if TYPE_CHECKING:
     from bench.evaluation.contest import Contest
     from bench.models.artifacts import Artifact
-    from bench.models.training import Progress
-    from bench.support.progress import Reporter
 
 
 @click.command(
@@ -56,8 +53,7 @@ def train(
         wanted = catalogue.spec_for(resolved, images, name, defence, own.id if own else None)
         artifact = artifacts.find(wanted.fingerprint)
         if artifact is None:
-            with reporter.track(f"training {name}", wanted.recipe.epochs):
-                artifact = catalogue.train(wanted, own.reveal() if own else None, _epochs(reporter, name))
+            artifact = catalogue.train(wanted, own.reveal() if own else None, name, reporter.track)
             reporter.say(f"trained {name} in {duration(artifact.record['seconds'])}")
         click.echo(_line(name, artifact))
         if sources:
@@ -88,22 +84,6 @@ def _line(name: str, artifact: Artifact) -> str:
         f"{name}: clean accuracy {100 * artifact.record['clean_accuracy']:.2f} % on {artifact.record['test_images']} "
         f"test images, in {artifact.path}"
     )
-
-
-def _epochs(reporter: Reporter, name: str) -> Callable[[Progress], None]:
-    reached, last = 0.0, 0.0
-
-    def report(at: Progress) -> None:
-        nonlocal reached, last
-        done = at.epoch + at.step / at.steps
-        if at.doing and time.monotonic() - last > 20:
-            last = time.monotonic()
-            reporter.say(f"training {name}: {at.doing}")
-        if done > reached:
-            reporter.advance(done - reached, f"training {name}, epoch {at.epoch + 1}/{at.epochs}, {at.what}")
-            reached = done
-
-    return report
 
 
 @click.command("import-checkpoint", epilog=examples("bench import-checkpoint cifar10_linac_wrn70-16.npy"))

@@ -56,11 +56,11 @@ def _verify_zoo() -> None:
     if count < min(entry.test_images for entry in entries):
         raise UsageError(f"the zoo was measured on all test images, and {count} are here: run 'bench data fetch' first")
     found: list[str] = []
-    with reporter.track("measuring the zoo", len(entries)):
+    with reporter.track("measuring the zoo", len(entries)) as tracker:
         for entry in entries:
             wrong = shipped.problem(entry, shipped.Shelf(resolved, keys.published(), reporter.say), reporter.say)
             found += [wrong] if wrong else []
-            reporter.advance(1, entry.name)
+            tracker.advance(1, entry.name)
     for problem in found:
         click.echo(problem)
     click.echo(f"{len(entries)} models measured on {count} test images, {len(found)} problems")

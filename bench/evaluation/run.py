@@ -33,7 +33,7 @@ from bench.store.schema import CLEAN
 from bench.store.writer import CellKey, ShardResult
 from bench.support import devices
 from bench.support.fingerprint import fingerprint
-from bench.support.progress import Reporter
+from bench.support.progress import Reporter, Tracker
 
 FAILURES = 3  # after so many failed shards the rest of a cell is left for another run
 
@@ -206,15 +206,16 @@ class Run:
             return
         todo = self._left(cells)
         announced: set[str] = set()
-        with self._reporter.track(cells[0].name, sum(self._work(cell, stop - start) for cell, start, stop in todo)):
+        work = sum(self._work(cell, stop - start) for cell, start, stop in todo)
+        with self._reporter.track("attacking", work) as tracker:
             while todo:
-                if not self._round(executor, todo, announced):
+                if not self._round(executor, todo, announced, tracker):
                     self._wait(cells)
                 todo = self._left(cells)
         for cell in cells:
             self._announce(cell, announced)
 
-    def _round(self, executor: Any, todo: Sequence[Shard], announced: set[str]) -> int:
+    def _round(self, executor: Any, todo: Sequence[Shard], announced: set[str], tracker: Tracker) -> int:
         """Has every shard attacked that can be claimed; returns how many those were."""
         left = collections.Counter(cell.fingerprint for cell, _, _ in todo)
         reported: collections.Counter[int] = collections.Counter()
@@ -231,14 +232,14 @@ class Run:
 
         def progress(index: int, amount: int) -> None:
             reported[index] += amount
-            self._reporter.advance(amount, todo[index][0].name)
+            tracker.advance(amount, todo[index][0].name)
 
         for outcome in executor.run(take, progress):
             self._claims.renew()
             if outcome is None:
                 continue
             cell, start, stop = todo[outcome.index]
-            self._reporter.advance(self._work(cell, stop - start) - reported[outcome.index])
+            tracker.advance(self._work(cell, stop - start) - reported[outcome.index])
             self._settle(executor.name, cell, start, stop, outcome)
             left[cell.fingerprint] -= 1
             if not left[cell.fingerprint]:

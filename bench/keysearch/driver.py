@@ -26,7 +26,7 @@ from bench.spec import Spec
 from bench.store import key_searches, schema, writer
 from bench.store.key_searches import KeyGuess, KeySearch
 from bench.support.fingerprint import fingerprint, of_file
-from bench.support.progress import Reporter
+from bench.support.progress import Reporter, Tracker
 
 PAPER_IMAGES = 100
 SECONDS_BETWEEN_WRITES = 1.0
@@ -139,8 +139,8 @@ class Search:
         scored, last = 0, time.monotonic()
         self._in_hand.clear()
         try:
-            with reporter.track(f"key search on {self._target.name}", count):
-                for score in scores(self._setup(), self._missing(guesses, before, reporter)):
+            with reporter.track(f"key search on {self._target.name}", count) as tracker:
+                for score in scores(self._setup(), self._missing(guesses, before, tracker)):
                     number, origin = self._in_hand.pop(score.key)
                     guess = KeyGuess(
                         score.key,
@@ -153,7 +153,7 @@ class Search:
                     )
                     self._waiting.append(guess)
                     scored += 1
-                    reporter.advance(1)
+                    tracker.advance(1)
                     found = before.reached(guess)
                     if found:
                         reporter.say(f"guess {number}, {origin}: right on {guess.correct} of {guess.images} images")
@@ -167,7 +167,7 @@ class Search:
             self._flush()
         return scored
 
-    def _missing(self, guesses: Iterable[Guess], before: KeySearch, reporter: Reporter) -> Iterator[int]:
+    def _missing(self, guesses: Iterable[Guess], before: KeySearch, tracker: Tracker) -> Iterator[int]:
         """The guesses to score: not those that are stored, or that came before."""
         done = {g.guess for g in before.guesses if g.images == before.n_images or not (g.survived or self._to_the_end)}
         found = {guess.guess for guess in before.found}
@@ -175,7 +175,7 @@ class Search:
             if guess.key in found:
                 self.found_at[guess.key] = number
             if guess.key in done:
-                reporter.advance(1)
+                tracker.skip(1)
             else:
                 done.add(guess.key)
                 self._in_hand[guess.key] = (number, guess.origin)

@@ -21,6 +21,7 @@ from bench.spec import Spec
 from bench.support import locks
 from bench.support.cache import home
 from bench.support.fingerprint import fingerprint
+from bench.support.progress import Track, Tracker, progress_lines
 
 if TYPE_CHECKING:
     import keras
@@ -151,7 +152,7 @@ def obtain(
         if found is not None:
             return found
         say(f"training {name} (kept for later; '{command}' does it ahead of time)")
-        return train(spec, key, spoken(name, say))
+        return train(spec, key, name, progress_lines(say))
 
 
 def training_alone(identity: str, name: str, say: Callable[[str], None]) -> AbstractContextManager[None]:
@@ -168,28 +169,16 @@ def refuse_to_train(name: str, may_train: bool, command: str) -> None:
         raise NotTrained(f"{name} is not trained yet: run '{command}' first, or drop --no-train")
 
 
-def spoken(name: str, say: Callable[[str], None]) -> Callable[[Progress], None]:
-    """Reports a training as a line now and then, with the time left."""
-    last = began = time.monotonic()
-    first: float | None = None
+def epochs(tracker: Tracker) -> Callable[[Progress], None]:
+    """Reports a training to a tracker whose total is its epochs."""
 
     def report(at: Progress) -> None:
-        nonlocal last, first, began
-        done = (at.epoch + at.step / at.steps) / at.epochs
-        if first is None and done > 0:
-            first, began = done, time.monotonic()
-        if time.monotonic() - last > 20:
-            last = time.monotonic()
-            if first is None or done <= first:
-                say(f"training {name}: {at.what}")
-            else:
-                left = (last - began) / (done - first) * (1 - done)
-                say(f"training {name}: epoch {at.epoch + 1}/{at.epochs}, {at.what}, about {left / 60:.0f} min left")
+        tracker.reach(at.epoch + at.step / at.steps, f"epoch {at.epoch + 1}/{at.epochs}, loss {at.loss:.3f}")
 
     return report
 
 
-def train(spec: ClassifierSpec, key: int | None, report: Callable[[Progress], None]) -> Artifact:
+def train(spec: ClassifierSpec, key: int | None, name: str, track: Track) -> Artifact:
     """Trains the classifier (or goes on where it was interrupted), measures it on the test images, and keeps it."""
     import keras
 
@@ -213,9 +202,10 @@ def train(spec: ClassifierSpec, key: int | None, report: Callable[[Progress], No
         return spec.defence.transform(images, key, state)
 
     kept = transforms.Kept(spec, transform, data)
-    Trainer(model, spec.recipe, data, len(spec.dataset.classes), transform, kept=kept.copies(spec.recipe, report)).run(
-        checkpoint, report
-    )
+    copies = kept.copies(spec.recipe, track)
+    with track(f"training {name}", spec.recipe.epochs) as tracker:
+        trainer = Trainer(model, spec.recipe, data, len(spec.dataset.classes), transform, kept=copies)
+        trainer.run(checkpoint, epochs(tracker))
     accuracy = measured(classify(model, transform, spec.dataset.shape), spec.dataset.test)
     record = {**made(began), "clean_accuracy": accuracy, "test_images": len(spec.dataset.test)}
     artifact = artifacts.save(spec.fingerprint, spec.as_json(), artifacts.arrays_of(model, state), record)

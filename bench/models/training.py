@@ -159,12 +159,6 @@ class Progress:
     step: int
     steps: int
     loss: float
-    doing: str = ""
-    """What else is being done, before the first step."""
-
-    @property
-    def what(self) -> str:
-        return self.doing or f"loss {self.loss:.3f}"
 
 
 def augmented(

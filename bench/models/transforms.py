@@ -16,10 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from bench.data.datasets import Split
-from bench.models.training import Progress, Recipe, augmented
+from bench.models.training import Recipe, augmented
 from bench.support.cache import home
 from bench.support.files import atomic_write
 from bench.support.fingerprint import fingerprint
+from bench.support.progress import Track
 
 if TYPE_CHECKING:
     from bench.models.catalogue import ClassifierSpec
@@ -39,14 +40,14 @@ class Kept:
         self._transform, self._data = transform, data
         self._shape = spec.defence.output_shape(spec.dataset.shape)
 
-    def copies(self, recipe: Recipe, report: Callable[[Progress], None]) -> list[np.ndarray]:
+    def copies(self, recipe: Recipe, track: Track) -> list[np.ndarray]:
         """The recipe's copies, each computed now if it is not there yet."""
-        return [self._copy(number, recipe, report) for number in range(recipe.copies)]
+        return [self._copy(number, recipe.copies, track) for number in range(recipe.copies)]
 
     def remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _copy(self, number: int, recipe: Recipe, report: Callable[[Progress], None]) -> np.ndarray:
+    def _copy(self, number: int, copies: int, track: Track) -> np.ndarray:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path, mark = self._folder / f"copy-{number}.npy", self._folder / f"copy-{number}.done"
         count = len(self._data)
@@ -55,16 +56,17 @@ class Kept:
             path, "r+" if done else "w+", np.float16, None if done else (count, *self._shape)
         )
         compiled = tf.function(self._transform, reduce_retracing=True)
-        for start in range(done, count, CHUNK):
-            images = _version(number, self._data.images[start : start + CHUNK], start)
-            kept[start : start + CHUNK] = compiled(tf.constant(images)).numpy()
-            if (start // CHUNK) % 20 == 19 or start + CHUNK >= count:
-                kept.flush()
-                with atomic_write(mark) as stream:
-                    stream.write(str(min(start + CHUNK, count)).encode())
-            share = min(start + CHUNK, count) / count
-            doing = f"transforming the training images, copy {number + 1} of {recipe.copies}, {share:.0%}"
-            report(Progress(0, recipe.epochs, 0, 1, 0.0, doing))
+        with track(f"transforming the training images, copy {number + 1} of {copies}", count) as progress:
+            progress.skip(done)
+            for start in range(done, count, CHUNK):
+                images = _version(number, self._data.images[start : start + CHUNK], start)
+                kept[start : start + CHUNK] = compiled(tf.constant(images)).numpy()
+                stop = min(start + CHUNK, count)
+                if (start // CHUNK) % 20 == 19 or stop == count:
+                    kept.flush()
+                    with atomic_write(mark) as stream:
+                        stream.write(str(stop).encode())
+                progress.reach(stop)
         return np.load(path, mmap_mode="r")
 
 

@@ -18,6 +18,7 @@ from bench.models.training import Recipe, Trainer, classify
 from bench.spec import Spec
 from bench.support.cache import home
 from bench.support.fingerprint import fingerprint, of_file
+from bench.support.progress import progress_lines
 
 if TYPE_CHECKING:
     import keras
@@ -111,7 +112,8 @@ class Bench(Workshop):
         classes = len(self.dataset.classes)
         data = recipe.learnt_from(self.dataset.training())
         trainer = Trainer(model, recipe, data, classes, before, after)
-        trainer.run(checkpoint, catalogue.spoken(name, self.say))
+        with progress_lines(self.say)(f"training {name}", recipe.epochs) as tracker:
+            trainer.run(checkpoint, catalogue.epochs(tracker))
         logits = classify(lambda inputs, training: after(model(inputs, training=training)), before, self.dataset.shape)
         test = self.dataset.test
         record = {

@@ -1,96 +1,168 @@
-"""Progress for people: bars with an ETA on a terminal, plain lines now and then elsewhere. All of it on stderr."""
+"""Progress for people: bars with the time left on a terminal, a line now and then elsewhere. All of it on stderr."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from time import monotonic
+from typing import Protocol
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+from rich.text import Text
 
 SECONDS_BETWEEN_LINES = 15.0
 
+Say = Callable[[str], None]
+
+
+class Tracker:
+    """A piece of work of known size: how much of it is done, what is being done now, and how long the rest takes."""
+
+    def __init__(self, what: str, total: float, show: Callable[[Tracker], None] = lambda tracker: None) -> None:
+        self.what, self.total, self.done, self.detail = what, total, 0.0, ""
+        self._show = show
+        self._began: float | None = None
+        self._last = monotonic()
+        self._timed = 0.0
+
+    def advance(self, amount: float, detail: str = "") -> None:
+        """So much more is done."""
+        self._last = monotonic()
+        if self._began is not None:
+            self._timed += amount
+        elif amount > 0:
+            self._began = self._last  # the first piece has also loaded and compiled what the others only run
+        self._moved(amount, detail)
+
+    def reach(self, done: float, detail: str = "") -> None:
+        """So much is done in all."""
+        self.advance(done - self.done, detail)
+
+    def skip(self, amount: float) -> None:
+        """So much was done before: it says nothing about how long the rest takes."""
+        self._moved(amount, "")
+
+    def _moved(self, amount: float, detail: str) -> None:
+        self.done += amount
+        self.detail = detail or self.detail
+        self._show(self)
+
+    @property
+    def share(self) -> float:
+        return min(self.done / self.total, 1.0) if self.total else 1.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the speed so far; None while there is nothing to tell it from."""
+        if self._began is None or not self._timed or self._last == self._began:
+            return None
+        seconds = (self._last - self._began) / self._timed * max(self.total - self.done, 0.0)
+        return max(seconds - (monotonic() - self._last), 0.0)
+
+    @property
+    def title(self) -> str:
+        return f"{self.what}: {self.detail}" if self.detail else self.what
+
+    def __str__(self) -> str:
+        """'training linac: epoch 3/10, loss 0.412, 24%, about 5 min 3 s left'."""
+        left = self.seconds_left
+        told = f"{self.title}{', ' if self.detail else ': '}{self.share:.0%}"
+        return told if left is None else f"{told}, about {duration(left)} left"
+
+
+class Track(Protocol):
+    """Shows the progress of a piece of work until the block ends."""
+
+    def __call__(self, what: str, total: float) -> AbstractContextManager[Tracker]: ...
+
+
+@contextlib.contextmanager
+def untracked(what: str, total: float) -> Iterator[Tracker]:
+    """For work whose progress nobody looks at."""
+    yield Tracker(what, total)
+
+
+def progress_lines(say: Say) -> Track:
+    """Progress where there is only a way to say something: a line now and then."""
+
+    @contextlib.contextmanager
+    def track(what: str, total: float) -> Iterator[Tracker]:
+        last = monotonic()
+
+        def show(tracker: Tracker) -> None:
+            nonlocal last
+            if monotonic() - last > SECONDS_BETWEEN_LINES and tracker.share < 1:
+                last = monotonic()
+                say(str(tracker))
+
+        yield Tracker(what, total, show)
+
+    return track
+
 
 class Reporter:
-    """One overall bar and one line for what is going on now."""
+    """What a command says while it works."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
-        self._bars: Progress | None = None
-        self._task: TaskID | None = None
-        self._total, self._done, self._began, self._last, self._what = 0.0, 0.0, 0.0, 0.0, ""
-        logging.getLogger("bench").handlers[:] = [_Spoken(self)]  # what the store has to say of its troubles
+        self._bars: Bars | None = None
+        logging.getLogger("bench").handlers[:] = [_Lines(self)]  # what the store has to say of its troubles
 
     def say(self, text: str) -> None:
         self._console.print(escape(text))
 
-    @contextlib.contextmanager
-    def track(self, what: str, total: float) -> Iterator[None]:
-        """Shows the progress of a piece of work until the block ends."""
-        self._total, self._done, self._began, self._last, self._what = (
-            total,
-            0.0,
-            time.monotonic(),
-            time.monotonic(),
-            what,
-        )
+    def track(self, what: str, total: float) -> AbstractContextManager[Tracker]:
+        """Shows the progress of a piece of work until the block ends; a piece inside another has a bar of its own."""
         if not self._console.is_terminal:
-            yield
+            return progress_lines(self.say)(what, total)
+        return self._bar(what, total)
+
+    @contextlib.contextmanager
+    def _bar(self, what: str, total: float) -> Iterator[Tracker]:
+        with self._shown() as bars:
+            tracker = Tracker(what, total, lambda tracker: bars.update(
+                task, completed=tracker.done, description=escape(tracker.title)
+            ))  # fmt: skip
+            task = bars.add_task(escape(what), total=total, tracker=tracker)
+            try:
+                yield tracker
+            finally:
+                bars.remove_task(task)
+
+    @contextlib.contextmanager
+    def _shown(self) -> Iterator[Bars]:
+        """The bars on the terminal: one display, whatever the number of them."""
+        if self._bars is not None:
+            yield self._bars
             return
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.percentage:>3.0f} %"),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            _TimeLeft(),
         )
-        with Progress(*columns, console=self._console, transient=True) as self._bars:
-            self._task = self._bars.add_task(escape(what), total=total)
+        with Bars(*columns, console=self._console, transient=True) as self._bars:
             try:
-                yield
+                yield self._bars
             finally:
-                self._bars, self._task = None, None
-
-    def advance(self, amount: float, what: str | None = None) -> None:
-        if not self._done:
-            self._began = time.monotonic()  # whatever came before, such as training a source, tells nothing of the rest
-        self._done += amount
-        self._what = what or self._what
-        if self._bars is not None and self._task is not None:
-            self._bars.update(self._task, completed=self._done, description=escape(self._what))
-        elif (
-            not self._console.is_terminal
-            and time.monotonic() - self._last > SECONDS_BETWEEN_LINES
-            and 0 < self._done < self._total
-        ):
-            self._last = time.monotonic()
-            left = (self._last - self._began) * (self._total - self._done) / self._done
-            self.say(f"{self._what}: {self._done / self._total:.0%}, about {duration(left)} left")
+                self._bars = None
 
 
-def told(what: str, total: float, say: Callable[[str], None]) -> Callable[[float], None]:
-    """For work that can only speak: call it with what was done since, and it says now and then how much time is left."""
-    done = first = 0.0
-    began = last = time.monotonic()
+class _TimeLeft(ProgressColumn):
+    """The tracker's own estimate, so that a bar and a line never disagree."""
 
-    def advance(amount: float) -> None:
-        nonlocal done, first, began, last
-        done += amount
-        if not first:
-            first, began = amount, time.monotonic()  # the first piece has compiled what the others only run
-        elif time.monotonic() - last > SECONDS_BETWEEN_LINES and done < total:
-            last = time.monotonic()
-            left = (last - began) / (done - first) * (total - done)
-            say(f"{what}: {done / total:.0%}, about {duration(left)} left")
-
-    return advance
+    def render(self, task: Task) -> Text:
+        left = task.fields["tracker"].seconds_left
+        return Text("" if left is None else f"about {duration(left)} left")
 
 
-class _Spoken(logging.Handler):
+class _Lines(logging.Handler):
     """Log records as lines among the progress."""
 
     def __init__(self, reporter: Reporter) -> None:

@@ -15,7 +15,7 @@ from bench.models.catalogue import described
 from bench.reproduction.gallery.kept import Arrays, is_kept, kept
 from bench.reproduction.gallery.keyring import Key
 from bench.spec import Spec
-from bench.support.progress import told
+from bench.support.progress import progress_lines
 from defences import colour, linac
 
 CHUNK = 100
@@ -56,15 +56,15 @@ def errors(spec: Spec, images: Split, key: Key, say: Callable[[str], None]) -> E
     ]
     names = [_described("errors", chosen, part, key) for part in parts]
     to_do = sum(len(part) for part, name in zip(parts, names, strict=True) if not is_kept(name))
-    advance = told(f"fitting LINAC to {to_do:,} images", to_do, say)
+    with progress_lines(say)(f"fitting LINAC to {to_do:,} images", to_do) as progress:
 
-    def compute(part: Split) -> Arrays:
-        wanted = linac.standardise(part.unit())
-        fitted = linac.fit(wanted, key.value, chosen.settings)
-        advance(len(part))
-        return {"curves": fitted.losses, "final": squared_error(wanted, fitted.reconstruction)}
+        def compute(part: Split) -> Arrays:
+            wanted = linac.standardise(part.unit())
+            fitted = linac.fit(wanted, key.value, chosen.settings)
+            progress.advance(len(part))
+            return {"curves": fitted.losses, "final": squared_error(wanted, fitted.reconstruction)}
 
-    found = [kept(name, functools.partial(compute, part)) for part, name in zip(parts, names, strict=True)]
+        found = [kept(name, functools.partial(compute, part)) for part, name in zip(parts, names, strict=True)]
     return Errors(np.concatenate([f["curves"] for f in found]), np.concatenate([f["final"] for f in found]))
 
 

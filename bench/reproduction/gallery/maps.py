@@ -18,7 +18,7 @@ from bench.reproduction.gallery.classifiers import ADVERSARIAL, DEFENDED, NOMINA
 from bench.reproduction.gallery.kept import Arrays, is_kept, kept
 from bench.reproduction.gallery.map_chart import chart
 from bench.spec import Spec
-from bench.support.progress import told
+from bench.support.progress import progress_lines
 from leaderboard import paper, words
 from leaderboard.figures import Figure
 
@@ -117,13 +117,13 @@ def _mapped(models: Models, name: str, plane: Plane, say: Callable[[str], None])
     parts = [{**described, "example": number} for number in range(len(plane.examples))]
     to_do = sum(not is_kept(part) for part in parts)
     predict = models.predict(name) if to_do else None
-    advance = told(f"mapping {name}", to_do * len(plane.offsets), say)
+    with progress_lines(say)(f"mapping {name}", to_do * len(plane.offsets)) as progress:
 
-    def compute(example: int) -> Arrays:
-        assert predict is not None
-        return {"classes": classes_around(plane, example, predict, advance)}
+        def compute(example: int) -> Arrays:
+            assert predict is not None
+            return {"classes": classes_around(plane, example, predict, progress.advance)}
 
-    found = [kept(part, functools.partial(compute, number))["classes"] for number, part in enumerate(parts)]
+        found = [kept(part, functools.partial(compute, number))["classes"] for number, part in enumerate(parts)]
     return np.stack(found)
 
 
