@@ -91,7 +91,8 @@ def _read_as_written(text: str) -> bool:
 
 def _secrets(text: str) -> list[tuple[int, int]]:
     """Where passwords stand: from the first colon of the user part to the last @, and from ?password= on."""
-    user_part = text.find("://") + 3 if "://" in text else 0
+    first = text.find(":")
+    user_part = first + 3 if text[first:].startswith("://") else 0
     colons = [found.end() for found in _COLON.finditer(text, user_part)]
     ends = [found.start() for found in _AT.finditer(text, user_part)]
     no_port = _NO_PORT.match(text, user_part) if user_part and not ends else None
