@@ -15,33 +15,46 @@ import numpy as np
 import tensorflow as tf
 
 from attacks.engines.pgd import Pgd, PgdSettings
-from attacks.parts import draws, norms, suspicion
+from attacks.parts import draws, norms
 from attacks.parts.compiling import compiled
 from attacks.parts.engine import BLOCK, forward
 from attacks.parts.ledger import clean_margin
-from bench.api import Attacked, Batch, Source
+from bench.api import Attacked, Batch, Probe, Source, flags
 
 TRIES = 20
 STEPS = 50
 SHARE = 0.02
-"""What each probe may cost, of the attack's own work."""
+"""What each probe may cost, about, of the attack's own work."""
 
 
-def flags(source: Source, batch: Batch, attacked: Attacked, work: int) -> dict[str, int]:
-    """The doubts that the probes raise about an attack with gradients, as in `Attacked.flags`.
+class Noise(Probe):
+    """Random noise on the examples that an attack left standing; with a small attack, fewer draws per example."""
 
-    `work` is the attack's number of gradients an example. A probe takes at most about 2 % of it: noise by fewer draws
-    an example, epsilon 1.0 by fewer examples, which their own seeds choose, so that no batch or shard changes it.
-    """
-    standing = np.flatnonzero(~np.asarray(attacked.success, bool))
-    tries = int(np.clip(3 * SHARE * work, 1, TRIES))  # a forward pass is a third of a gradient
-    noisy = noise(source, some(batch, standing), tries)
-    # A source with gradients that lead somewhere is broken within one block of steps; only one that is not costs more.
-    chance = SHARE * work / BLOCK
-    lots = draws.fold(batch.seeds[standing], TRIES).view(np.uint32)[:, 0] / 2.0**32
-    surviving = survives_one(source, some(batch, standing[lots < chance]))
-    counts = {suspicion.NOISE_WINS: int(noisy.sum()), suspicion.SURVIVES_ONE: int(surviving.sum())}
-    return {name: count for name, count in counts.items() if count}
+    def flags(self, source: Source, batch: Batch, attacked: Attacked, work: int) -> dict[str, int]:
+        tries = int(np.clip(3 * SHARE * work, 1, TRIES))  # a forward pass is a third of a gradient
+        return _counted(flags.NOISE_WINS, noise(source, some(batch, _standing(attacked)), tries))
+
+
+class EpsilonOne(Probe):
+    """PGD at epsilon 1.0 on what an attack left standing; with a small attack, on fewer examples, as their seeds say."""
+
+    def flags(self, source: Source, batch: Batch, attacked: Attacked, work: int) -> dict[str, int]:
+        standing = _standing(attacked)
+        # A source with gradients that lead somewhere is broken within one block of steps; only one that is not costs more.
+        chance = SHARE * work / BLOCK
+        lots = draws.fold(batch.seeds[standing], TRIES).view(np.uint32)[:, 0] / 2.0**32
+        return _counted(flags.SURVIVES_ONE, survives_one(source, some(batch, standing[lots < chance])))
+
+
+def _standing(attacked: Attacked) -> np.ndarray:
+    """The examples that an attack did not break on its source."""
+    return np.flatnonzero(~np.asarray(attacked.success, bool))
+
+
+def _counted(flag: str, mask: np.ndarray) -> dict[str, int]:
+    """A flag for the examples of a mask (n, bool); none if there are none."""
+    count = int(mask.sum())
+    return {flag: count} if count else {}
 
 
 def some(batch: Batch, rows: np.ndarray) -> Batch:

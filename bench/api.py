@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import os
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from bench import flags as flags
+from bench.attacker_keys import attacker_key as attacker_key
 from bench.errors import BenchError as BenchError
 from bench.errors import UsageError as UsageError
+from bench.sources import Gradient as Gradient
+from bench.sources import Loss as Loss
+from bench.sources import ModelSource as ModelSource
+from bench.sources import Source as Source
+from bench.sources import each_image as each_image
 
 if TYPE_CHECKING:
     import keras
@@ -85,58 +92,6 @@ class Defence(Plugin):
         return None
 
 
-Loss = Callable[..., "tf.Tensor"]
-"""loss(logits (B×classes), labels (B), ...) gives one number an example (B). Further arguments are B×... tensors."""
-
-
-def each_image(function: Callable[..., Any], *tensors: tf.Tensor, signature: Any) -> Any:
-    """Applies `function` to B×... tensors one image at a time (as batches of one) and stacks what it gives.
-
-    On a CPU the same image then gives the same bits whatever its companions are, which a convolution over the
-    whole batch does not; cores are used by images side by side (docs/performance.md).
-    On a GPU the whole batch goes through at once. `signature` is the structure and dtypes of one output.
-    """
-    import tensorflow as tf
-
-    if tf.config.list_physical_devices("GPU"):
-        return function(*tensors)
-
-    def one(parts: Sequence[tf.Tensor]) -> Any:
-        return tf.nest.map_structure(lambda t: t[0], function(*[part[None] for part in parts]))
-
-    return tf.map_fn(one, tensors, fn_output_signature=signature, parallel_iterations=os.cpu_count() or 1)
-
-
-@dataclasses.dataclass(frozen=True)
-class Gradient:
-    """A loss at some images, with its gradient."""
-
-    loss: tf.Tensor  # B
-    logits: tf.Tensor  # B×classes
-    gradient: tf.Tensor  # B×H×W×3
-
-
-class Source(abc.ABC):
-    """A model the attacker can compute with.
-
-    Both methods may be called inside a `tf.function`, with any batch size, and give the same numbers for an
-    image whatever its companions are.
-    """
-
-    name: str
-    exact: bool = False
-    """Whether the source is the defended model itself: then a success on it is a success, and attacks may stop."""
-    has_gradient: bool = True
-
-    @abc.abstractmethod
-    def logits(self, images: tf.Tensor) -> tf.Tensor:
-        """Images (B×H×W×3 in [0,1]) to logits (B×classes)."""
-
-    @abc.abstractmethod
-    def gradient(self, loss: Loss, images: tf.Tensor, *labels: tf.Tensor) -> Gradient:
-        """`loss(logits, *labels)` for every image, and its gradient with respect to that image."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Batch:
     """What an engine attacks: some examples, and the ball it may move them in."""
@@ -151,7 +106,7 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True)
 class Attacked:
-    """What an engine gives back: one entry an example, in the order of the batch."""
+    """What an engine gives back: one entry per example, in the order of the batch."""
 
     images: np.ndarray  # N×H×W×3, float32
     success: np.ndarray  # N, bool: misclassified by the source
@@ -160,10 +115,9 @@ class Attacked:
     target: np.ndarray  # N, int32: the class aimed at; −1 for untargeted
     gradients: np.ndarray  # N, int64: gradient computations spent
     queries: np.ndarray  # N, int64: forward passes without a gradient spent
-    part: np.ndarray | None = None  # N, int32: index into `parts`, for an engine made of several
-    parts: Sequence[str] = ()
+    part: np.ndarray | None = None  # N, int32: the place in `Engine.parts` of the one that found `images`
     flags: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """Signs that the result may be too good for the defence: flag name to the number of examples it concerns."""
+    """Signs that the result may flatter the defence (`bench.api.flags`): the number of examples each concerns."""
 
 
 Report = Callable[[int], None]
@@ -174,6 +128,8 @@ class Engine(Plugin):
     """Makes adversarial images against a source."""
 
     needs_gradient: ClassVar[bool] = True
+    parts: Mapping[str, Engine] = MappingProxyType({})
+    """The engines it is made of, by name and in their order, if it is made of several."""
 
     def work(self, examples: int) -> int:
         """The amount of work in attacking so many examples, in units of `report`."""
@@ -182,6 +138,17 @@ class Engine(Plugin):
     @abc.abstractmethod
     def run(self, source: Source, batch: Batch, report: Report) -> Attacked:
         """Attacks every example of the batch. The harness judges the result itself: see the referee."""
+
+
+class Probe(Plugin):
+    """A cheap test of a source, after an attack with gradients on it: what it finds is added to the attack's flags."""
+
+    @abc.abstractmethod
+    def flags(self, source: Source, batch: Batch, attacked: Attacked, work: int) -> Mapping[str, int]:
+        """Flag name to the number of examples it concerns. `work` is the attack's, per example: a probe costs little of it.
+
+        Every example is judged by itself, with its own seed, so that no batch or shard changes what is found.
+        """
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,6 +20,10 @@ from bench.support import devices
 T = TypeVar("T")
 
 
+OWN_PACKAGE = "bench-keyed-defences"
+"""The package that this harness and its built-in plug-ins are installed as."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Group(Generic[T]):
     """A kind of plug-in: the entry-point group `bench.NAME`, the word for one of them, and what its class must be."""
@@ -43,6 +47,11 @@ class Entry(Generic[T]):
     @property
     def description(self) -> str:
         return _docstring(self.entry_point.value).split("\n")[0].strip()
+
+    @property
+    def built_in(self) -> bool:
+        """Whether it came with the harness itself."""
+        return self.package == OWN_PACKAGE
 
     def load(self) -> type[T]:
         """The plug-in's class, checked to be one of its group."""

@@ -1,4 +1,4 @@
-"""Defences and attacks by name: what a request means, and the plug-in of that name with its settings."""
+"""Defences, attacks and probes by name: what a request means, and the plug-in of that name with its settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typing
 from typing import Any, TypeVar
 
 from bench import entry_points
-from bench.api import Defence, Engine, Plugin, Strategy, UsageError
+from bench.api import Defence, Engine, Plugin, Probe, Strategy, UsageError
 from bench.entry_points import Entry, Group
 from bench.entry_points import did_you_mean as did_you_mean
 from bench.support import devices
@@ -20,6 +20,7 @@ P = TypeVar("P", bound=Plugin)
 GROUPS: dict[str, Group[Plugin]] = {
     "defences": Group("defences", "defence", (Defence,)),
     "attacks": Group("attacks", "attack", (Engine, Strategy)),
+    "probes": Group("probes", "probe", (Probe,)),
 }
 
 
@@ -100,6 +101,12 @@ def engine_classes() -> dict[str, type[Engine]]:
 def strategy_classes() -> dict[str, type[Strategy]]:
     """Every registered strategy by name."""
     return _of_class("attacks", Strategy)
+
+
+def probes(only_built_in: bool = False) -> dict[str, Probe]:
+    """Every registered probe by name, or those that came with the harness."""
+    chosen = [name for name, entry in entries("probes").items() if entry.built_in or not only_built_in]
+    return {name: _loaded("probes", name, Probe)() for name in chosen}
 
 
 def _of_class(kind: str, base: type[P]) -> dict[str, type[P]]:

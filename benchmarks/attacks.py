@@ -44,11 +44,10 @@ Attack = Callable[[np.ndarray, np.ndarray], np.ndarray]
 def ours(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Attack]:
     """The attack, and a short form of it that compiles all it needs."""
     from attacks.engines import autoattack, multi_targeted, pgd
-    from attacks.parts import sources
-    from bench.api import Batch
+    from bench.api import Batch, ModelSource
 
     exact = what != "step"  # a step of a descent that nothing leaves
-    source = sources.ModelSource("model", lambda images: model(images, training=False), exact=exact)
+    source = ModelSource("model", lambda images: model(images, training=False), exact=exact)
 
     def run(engine: Any) -> Attack:
         def attack(images: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -82,9 +81,10 @@ def floor(model: Any, norm: str, epsilon: float) -> tuple[Attack, Attack]:
     """As many bare forward and backward passes as an attack of SPEED_STEPS steps needs."""
     import tensorflow as tf
 
-    from attacks.parts import losses, sources
+    from attacks.parts import losses
+    from bench.api import ModelSource
 
-    source = sources.ModelSource("model", lambda images: model(images, training=False))
+    source = ModelSource("model", lambda images: model(images, training=False))
 
     @tf.function(input_signature=[tf.TensorSpec([None, 32, 32, 3]), tf.TensorSpec([None], tf.int32)])
     def passes(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

@@ -28,11 +28,12 @@ def measure() -> None:
     devices.configure()
     import tensorflow as tf
 
-    from attacks.parts import losses, sources
+    from attacks.parts import losses
+    from bench.api import ModelSource
     from bench.models.networks import wide_resnet
 
     model = wide_resnet((32, 32, 3), 10, 10, 2)
-    source = sources.ModelSource("model", lambda images: model(images, training=False))
+    source = ModelSource("model", lambda images: model(images, training=False))
     generator = np.random.default_rng(0)
     images = generator.random((IMAGES, 32, 32, 3), np.float32)
     labels = generator.integers(0, 10, IMAGES).astype(np.int32)

@@ -12,7 +12,7 @@ from bench.api import Defence, Shape
 from defences.colour import standardise
 
 
-class Nothing(Defence):
+class Undefended(Defence):
     """No defence: the classifier reads the image itself."""
 
     def transform(self, images: tf.Tensor, key: int | None, state: Mapping[str, np.ndarray]) -> tf.Tensor:

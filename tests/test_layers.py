@@ -24,8 +24,8 @@ HEAVY = ("keras", "ray", "tensorflow")
 
 TENSORS = ("keras", "tensorflow")
 CONTRACT = (
-    "bench", "bench.api", "bench.entry_points", "bench.errors", "bench.keys", "bench.norms", "bench.plan",
-    "bench.registry", "bench.spec", "bench.support",
+    "bench", "bench.api", "bench.attacker_keys", "bench.entry_points", "bench.errors", "bench.keys", "bench.norms",
+    "bench.plan", "bench.registry", "bench.spec", "bench.support",
 )  # fmt: skip
 MODELS = (*CONTRACT, *TENSORS, "bench.data", "bench.store", "bench.models")
 EVALUATION = (*MODELS, "bench.executors", "bench.keysearch", "bench.evaluation", "bench.exchange")
@@ -44,14 +44,17 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "examples": ("bench.api", *TENSORS),
     # The contract, and what everything stands on.
     "bench": (),
+    "bench.attacker_keys": (),
     "bench.errors": (),
+    "bench.flags": (),
     "bench.entry_points": ("bench.errors", "bench.support"),
-    "bench.api": ("bench.errors", "bench.norms", *TENSORS),
+    "bench.api": ("bench.attacker_keys", "bench.errors", "bench.flags", "bench.norms", "bench.sources", *TENSORS),
     "bench.keys": ("bench.api", "bench.support"),
     "bench.norms": ("bench.entry_points", "bench.errors", *TENSORS),
     "bench.plan": ("bench.api", "bench.norms", "bench.registry", "bench.spec", "bench.support"),
     "bench.registry": ("bench.api", "bench.entry_points", "bench.support"),
     "bench.spec": ("bench.api", "bench.norms", "bench.registry", "bench.support"),
+    "bench.sources": TENSORS,
     "bench.support": ("bench.errors", "tensorflow"),
     # One on top of the other.
     "bench.data": (*CONTRACT, *TENSORS),
@@ -83,15 +86,10 @@ PENDING: dict[tuple[str, str], str] = {
     ("bench.data.fetching", "bench.models.unpickle"): "networks",
     ("bench.models.shipped", "bench.evaluation.contest"): "networks",
     ("bench.models.shipped", "bench.executors.worker"): "networks",
-    ("bench.evaluation.calibration", "attacks.parts.losses"): "sources",
-    ("bench.evaluation.calibration", "attacks.parts.sources"): "sources",
-    ("bench.evaluation.doubts", "attacks.parts.suspicion"): "sources",
-    ("bench.executors.worker", "attacks.probes"): "sources",
     ("bench.keysearch.driver", "bench.evaluation.contest"): "executors",
     ("bench.reproduction.gallery.classifiers", "attacks.parts.engine"): "pages",
     ("bench.reproduction.gallery.fits", "defences.colour"): "pages",
     ("bench.reproduction.gallery.fits", "defences.linac"): "pages",
-    ("bench.reproduction.gallery.keyring", "attacks.strategies.surrogates"): "pages",
     ("bench.reproduction.gallery.reconstructions", "defences.linac"): "pages",
     ("bench.reproduction.gallery.shuffle", "defences.block_shuffle"): "pages",
 }

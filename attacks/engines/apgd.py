@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from attacks.parts import descent, draws, losses, suspicion
+from attacks.parts import descent, draws, losses
 from attacks.parts.apgd_steps import PICKS, Apgd, Loop, checkpoints
 from attacks.parts.compiling import compiled
 from attacks.parts.engine import BatchEngine, Fixed, Plan, Progress, Task, drive, one_of, positive, settle
 from attacks.parts.ledger import Keep
-from bench.api import Loss
+from bench.api import Loss, flags
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +68,7 @@ class _ApgdEngine(BatchEngine):
 
     def _loss_name(self, task: Task) -> str:
         if self.loss == "dlr" and task.classes < losses.DLR_CLASSES:
-            task.ledger.sign(suspicion.NO_DLR, np.ones(len(task.labels), bool))
+            task.ledger.flag(flags.NO_DLR, np.ones(len(task.labels), bool))
             return "ce"
         return self.loss
 

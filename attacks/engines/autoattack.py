@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ from attacks.engines.square import Square, SquareSettings
 from attacks.parts import draws
 from attacks.parts.engine import BatchEngine, Task, one_of, positive
 from attacks.parts.ledger import Keep, Ledger
-from bench.api import Attacked, UsageError
+from bench.api import UsageError
 
 VERSIONS: dict[str, tuple[str, ...]] = {
     "standard": ("apgd-ce", "apgd-t", "fab-t", "square"),
@@ -72,15 +73,15 @@ class AutoAttack(BatchEngine):
 
     def __init__(self, settings: Any = None) -> None:
         super().__init__(settings)
-        self.engines = {part: engine(part, self.settings) for part in self.settings.parts}
+        self.parts: Mapping[str, BatchEngine] = {part: engine(part, self.settings) for part in self.settings.parts}
 
     def work(self, examples: int) -> int:
-        return sum(part.work(examples) for part in self.engines.values())
+        return sum(part.work(examples) for part in self.parts.values())
 
     def attack(self, task: Task) -> None:
         total, done = self.work(1), 0
         breaker = np.full(len(task.labels), -1, np.int32)
-        for number, part in enumerate(self.engines.values()):
+        for number, part in enumerate(self.parts.values()):
             section = task.progress.section(done / total, (done + part.work(1)) / total)
             before = task.ledger.margin.copy()
             self._run(part, dataclasses.replace(task, progress=section, seeds=draws.fold(task.seeds, number)))
@@ -96,6 +97,3 @@ class AutoAttack(BatchEngine):
         ledger = Ledger(task.images, task.labels, task.logits, self.keep)
         part.attack(dataclasses.replace(task, ledger=ledger))
         task.ledger.merge(ledger)
-
-    def result(self, attacked: Attacked) -> Attacked:
-        return dataclasses.replace(attacked, parts=self.settings.parts)

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from attacks.parts import norms, suspicion
+from attacks.parts import norms
 from attacks.parts.compiling import compiled
 from attacks.parts.ledger import Keep, Ledger, joined
-from bench.api import Attacked, Batch, Engine, Report, Source, UsageError
+from bench.api import Attacked, Batch, Engine, Report, Source, UsageError, flags
 
 BLOCK = 10
 """Steps between two looks at which examples are solved."""
@@ -121,7 +121,7 @@ class BatchEngine(Engine):
         logits = forward(source, images)
         ledger = Ledger(images, labels, logits, self.keep)
         if len(labels) and not np.array_equal(logits[:1], forward(source, images[:1]), equal_nan=True):
-            ledger.sign(suspicion.RANDOMISED, np.ones(len(labels), bool))
+            ledger.flag(flags.RANDOMISED, np.ones(len(labels), bool))
         return Task(
             source=source,
             norm=norms.named(batch.norm),

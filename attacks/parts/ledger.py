@@ -7,9 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from attacks.parts import suspicion
 from attacks.parts.watch import Watch
-from bench.api import Attacked
+from bench.api import Attacked, flags
 
 Keep = Literal["best-margin", "first-success"]
 """Which of several adversarial images of an example is kept: that of the best margin, or the first to succeed."""
@@ -32,7 +31,7 @@ class Ledger:
         self._zero = np.zeros(count, np.int64)
         self._broken = np.zeros(count, np.int64)
         self._moved = np.zeros(count, bool)
-        self._signs: dict[str, np.ndarray] = suspicion.of_logits(logits)
+        self._flagged: dict[str, np.ndarray] = flags_of_logits(logits)
 
     @property
     def success(self) -> np.ndarray:
@@ -72,22 +71,29 @@ class Ledger:
         for column in ("gradients", "queries", "_evaluations", "_zero", "_broken"):
             getattr(self, column)[:] += getattr(other, column)
         self._moved |= other._moved
-        self._signs |= other._signs
+        self._flagged |= other._flagged
 
-    def sign(self, name: str, mask: np.ndarray) -> None:
-        """Adds a sign of doubt for the examples of the mask (N, bool)."""
-        self._signs[name] = mask
+    def flag(self, name: str, mask: np.ndarray) -> None:
+        """Raises a flag for the examples of the mask (N, bool)."""
+        self._flagged[name] = mask
 
     def flags(self) -> dict[str, int]:
         """Every flag that concerns an example, with the number of such examples."""
-        signs = {
-            **self._signs,
-            suspicion.ZERO_GRADIENT: (self._evaluations > 0) & (2 * self._zero >= self._evaluations),
-            suspicion.BROKEN_GRADIENT: self._broken > 0,
+        flagged = {
+            **self._flagged,
+            flags.ZERO_GRADIENT: (self._evaluations > 0) & (2 * self._zero >= self._evaluations),
+            flags.NON_FINITE_GRADIENT: self._broken > 0,
             # One evaluation alone cannot show a movement.
-            suspicion.STILL_LOSS: (self._evaluations > 1) & ~self._moved,
+            flags.STILL_LOSS: (self._evaluations > 1) & ~self._moved,
         }
-        return {name: int(mask.sum()) for name, mask in signs.items() if mask.any()}
+        return {name: int(mask.sum()) for name, mask in flagged.items() if mask.any()}
+
+
+def flags_of_logits(logits: np.ndarray) -> dict[str, np.ndarray]:
+    """The flags that clean logits (N×classes) raise, as masks (N, bool)."""
+    probabilities = ((logits >= 0) & (logits <= 1)).all(axis=1) & (np.abs(logits.sum(axis=1) - 1) < 1e-3)
+    top = np.sort(logits, axis=1)[:, -2:]
+    return {flags.SOFTMAX: probabilities, flags.SATURATED: top[:, -1] - top[:, 0] > flags.SATURATION}
 
 
 def clean_margin(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -105,10 +111,10 @@ def joined(ledgers: Sequence[Ledger]) -> Attacked:
     def column(name: str) -> np.ndarray:
         return np.concatenate([getattr(ledger, name) for ledger in ledgers])
 
-    flags: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for ledger in ledgers:
         for name, count in ledger.flags().items():
-            flags[name] = flags.get(name, 0) + count
+            counts[name] = counts.get(name, 0) + count
     return Attacked(
         images=column("images"),
         success=column("success"),
@@ -118,5 +124,5 @@ def joined(ledgers: Sequence[Ledger]) -> Attacked:
         gradients=column("gradients"),
         queries=column("queries"),
         part=None if ledgers[0].part is None else column("part"),
-        flags=flags,
+        flags=counts,
     )

@@ -1,4 +1,4 @@
-"""An eye on the gradients of a descent: what makes its result doubtful (`attacks.parts.suspicion`)."""
+"""An eye on the gradients of a descent: what raises flags on its result."""
 
 from __future__ import annotations
 

@@ -9,11 +9,10 @@ from typing import Any
 import keras
 
 from attacks.parts.engine import positive
-from attacks.parts.sources import ModelSource
 from attacks.strategies import surrogates
 from attacks.strategies.bypass import bypassed
 from attacks.strategies.ensemble import averaged
-from bench.api import Defence, Knowledge, Source, Strategy
+from bench.api import Defence, Knowledge, ModelSource, Source, Strategy, attacker_key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +71,7 @@ class Adapter(Strategy):
     def build(self, source: str, knowledge: Knowledge) -> Source:
         number = surrogates.number_of("adapter", source)
         assert number is not None
-        key = surrogates.attacker_key(number)
+        key = attacker_key(number)
         shape = knowledge.defence.output_shape(knowledge.shape)
 
         def transformed(images: Any) -> Any:

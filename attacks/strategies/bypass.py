@@ -7,8 +7,7 @@ from typing import Any
 
 import keras
 
-from attacks.parts.sources import ModelSource
-from bench.api import Defence, Knowledge, Source, Strategy
+from bench.api import Defence, Knowledge, ModelSource, Source, Strategy
 
 BYPASS = "bypass"
 

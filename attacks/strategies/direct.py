@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attacks.parts.sources import ModelSource
-from bench.api import Defence, Knowledge, Source, Strategy
+from bench.api import Defence, Knowledge, ModelSource, Source, Strategy
 
 SELF = "self"
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from attacks.parts.sources import ModelSource
 from attacks.strategies.transfer import ADVERSARIAL, NOMINAL, plain
-from bench.api import Defence, Knowledge, Source, Strategy, UsageError
+from bench.api import Defence, Knowledge, ModelSource, Source, Strategy, UsageError
 
 ENSEMBLE = "ensemble"
 

@@ -2,35 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from attacks.parts.sources import ModelSource
-from bench.api import Knowledge, TrainedClassifier
+from bench.api import Knowledge, ModelSource, TrainedClassifier, attacker_key
 
 SURROGATE = "surrogate"
 RECONSTRUCTION = "reconstruction"
-
-# The keys that the paper trained its surrogates with: the ten best of its key search (its table 4).
-PAPER_KEYS = (
-    1383227977468296715,
-    -3328443931658504707,
-    -127094507362684985,
-    -7808219206569127925,
-    -8772667224621836765,
-    -70640792831170485,
-    8263151932495004089,
-    -4594861196100637268,
-    -6520968232434877967,
-    -8722766234183220599,
-)
-
-
-def attacker_key(number: int) -> int:
-    """The attacker's key of this number, from 1: the paper's ten, then any others."""
-    if number <= len(PAPER_KEYS):
-        return PAPER_KEYS[number - 1]
-    bounds = np.iinfo(np.int64)
-    return int(np.random.default_rng(number).integers(bounds.min, bounds.max, endpoint=True))
 
 
 def names(kind: str, count: int) -> list[str]:

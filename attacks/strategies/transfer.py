@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from attacks.parts.engine import positive
-from attacks.parts.sources import ModelSource
 from attacks.strategies import surrogates
-from bench.api import Defence, Knowledge, Source, Strategy, TrainedClassifier
+from bench.api import Defence, Knowledge, ModelSource, Source, Strategy, TrainedClassifier
 
 NOMINAL = "nominal"
 ADVERSARIAL = ("at-linf", "at-l2")

@@ -7,9 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from attacks.parts.sources import ModelSource
 from attacks.strategies.bypass import trained_front
-from bench.api import BenchError, Defence, Knowledge, Source, Strategy
+from bench.api import BenchError, Defence, Knowledge, ModelSource, Source, Strategy
 
 GUESSED, LEAKED, LEAKED_BYPASS, QUERY = "guessed-key", "key-leaked", "key-leaked-bypass", "query"
 

@@ -1,15 +1,14 @@
-"""What makes a board's results doubtful: the engines' own flags, and engines without gradients that beat those with."""
+"""Doubts about results: flags that concern more than a few examples, and attacks that beat those with gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from sqlalchemy.engine import Engine as Database
 
-from attacks.parts import suspicion
 from bench import registry
-from bench.api import BenchError, Engine
+from bench.api import BenchError, Engine, flags
 from bench.store import queries, writer
 from bench.store.queries import Cell
 
@@ -28,15 +27,23 @@ def found(database: Database, board_id: int) -> dict[tuple[int, int], dict[str, 
     for source_id in {cell.source_id for cell in done}:
         own = [cell for cell in done if cell.source_id == source_id]
         broken = {c.attack_id: queries.source_success(database, board, c) for c in own}
-        with_gradient = {
-            str(c.attack_id): _by_gradients(c, *broken[c.attack_id]) for c in own if _uses_gradients(c.attack)
-        }
+        with_gradient = [_by_gradients(c, *broken[c.attack_id]) for c in own if _uses_gradients(c.attack)]
         for cell in own:
-            flags = dict(cell.flags)
+            counts = dict(cell.flags)
             if not _uses_gradients(cell.attack):
-                flags[suspicion.SQUARE_WINS] = suspicion.beats_gradients(broken[cell.attack_id][0], with_gradient)
-            doubts[cell.attack_id, source_id] = _words(flags, board.n_examples)
+                counts[flags.SQUARE_WINS] = beats_gradients(broken[cell.attack_id][0], with_gradient)
+            doubts[cell.attack_id, source_id] = _words(counts, board.n_examples)
     return doubts
+
+
+def beats_gradients(broken: np.ndarray, by_gradients: Sequence[np.ndarray]) -> int:
+    """How many examples an attack without gradients broke (N, bool) that no gradient attack did: `flags.SQUARE_WINS`.
+
+    `by_gradients` has what each gradient attack broke (N, bool), on the same source, examples and ball.
+    """
+    if not by_gradients:
+        return 0
+    return int((broken & ~np.logical_or.reduce(by_gradients)).sum())
 
 
 def _by_gradients(cell: Cell, broken: np.ndarray, part: np.ndarray) -> np.ndarray:
@@ -46,9 +53,10 @@ def _by_gradients(cell: Cell, broken: np.ndarray, part: np.ndarray) -> np.ndarra
     return broken & ~np.isin(part, blind)
 
 
-def _words(flags: Mapping[str, int], examples: int) -> dict[str, str]:
-    found = suspicion.doubts(flags, examples)
-    return {name: f"{meaning} ({flags[name]} of {examples} examples)" for name, meaning in found.items()}
+def _words(counts: Mapping[str, int], examples: int) -> dict[str, str]:
+    """The doubts that so many flags raise, each with the number of examples it concerns."""
+    found = flags.doubtful(counts, examples)
+    return {name: f"{meaning} ({counts[name]} of {examples} examples)" for name, meaning in found.items()}
 
 
 def _uses_gradients(attack: str) -> bool:

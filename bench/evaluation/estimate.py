@@ -9,7 +9,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from bench import registry
-from bench.api import Engine
 from bench.evaluation.calibration import MEMBERS, Calibration, kind_of, recipe_of
 from bench.plan import Pair
 from bench.spec import Spec
@@ -34,17 +33,13 @@ def budget(pair: Pair) -> Count:
     """The most an engine spends on one example; every pass on a source that has the defence in it is a transform."""
     engine = registry.engine(pair.engine, dataclasses.asdict(pair.settings))
     gradients = queries = 0
-    for part in _parts(engine):
+    for part in engine.parts.values() or [engine]:
         if part.needs_gradient:
             gradients += part.work(1)
         else:
             queries += part.work(1)
     through = kind_of(pair.source) in ("defended", "reconstruction")
     return Count(gradients, queries, (gradients + queries) * through)
-
-
-def _parts(engine: Engine) -> Sequence[Engine]:
-    return list(getattr(engine, "engines", {}).values()) or [engine]
 
 
 @dataclasses.dataclass(frozen=True)

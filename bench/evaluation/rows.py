@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ from bench.api import Attacked, BenchError
 from bench.evaluation.referee import Verdict
 
 
-def check(attacked: Attacked, count: int) -> None:
-    """Raises BenchError if an attack did not say everything it must of every example."""
+def check(attacked: Attacked, count: int, parts: Sequence[str]) -> None:
+    """Raises BenchError if an attack did not say everything it must of every example. `parts` are its engine's."""
     columns = {
         "success": attacked.success,
         "margin": attacked.margin,
@@ -25,10 +26,15 @@ def check(attacked: Attacked, count: int) -> None:
     for name, column in columns.items():
         if np.shape(column) != (count,):
             raise BenchError(f"the attack returned {np.shape(column)} values of {name} for {count} examples")
+    if attacked.part is not None and not ((attacked.part >= -1) & (attacked.part < len(parts))).all():
+        raise BenchError(
+            f"the attack names part {int(np.max(attacked.part))}; its engine declares {len(parts)} (`Engine.parts`), "
+            "which are counted from 0, and −1 is for none of them"
+        )
 
 
 def rows_of(start: int, labels: np.ndarray, verdict: Verdict, attacked: Attacked) -> list[dict[str, Any]]:
-    """One row an example, without the ids of its cell. The examples are those from `start` on."""
+    """One row per example, without the ids of its cell. The examples are those from `start` on."""
     part = attacked.part if attacked.part is not None else np.full(len(labels), -1)
     return [
         {

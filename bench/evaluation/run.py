@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import importlib.metadata
 import json
 import platform
@@ -19,7 +20,7 @@ from sqlalchemy.engine import Engine as Database
 
 import bench
 from bench import plan, registry
-from bench.api import Attacked, Batch, BenchError
+from bench.api import Attacked, Batch, BenchError, Engine
 from bench.evaluation import doubts, images, rows
 from bench.evaluation.contest import Contest
 from bench.executors import choosing
@@ -62,6 +63,18 @@ class PlannedCell:
     key: CellKey
     fingerprint: str
     shards: Sequence[tuple[int, int]]
+
+    @functools.cached_property
+    def engine(self) -> Engine | None:
+        """The attack engine with its settings; none for the unperturbed images."""
+        if self.pair is None:
+            return None
+        return registry.engine(self.pair.engine, dataclasses.asdict(self.pair.settings))
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the engines that the attack is made of, if of several."""
+        return tuple(self.engine.parts) if self.engine else ()
 
     @property
     def needs_key(self) -> bool:
@@ -295,14 +308,14 @@ class Run:
         clean, labels = contest.images[start:stop], contest.examples.labels[start:stop]
         try:
             verdict = contest.referee.judge(clean, labels, attacked.images, cell.norm, contest.spec.epsilon[cell.norm])
-            rows.check(attacked, stop - start)
+            rows.check(attacked, stop - start, cell.parts)
         except BenchError as error:
             raise Unusable(str(error)) from error
         file, digest = (
             images.save(self._folder, cell.fingerprint, start, stop, attacked.images) if keep else (None, None)
         )
         found = rows.rows_of(start, labels, verdict, attacked)
-        result = ShardResult(start, stop, found, worker, seconds, attacked.flags, attacked.parts, file, digest)
+        result = ShardResult(start, stop, found, worker, seconds, attacked.flags, cell.parts, file, digest)
         writer.record_shard(self._db, cell.key, result, len(contest.examples))
 
     def _task(self, cell: PlannedCell, start: int, stop: int) -> Task:
@@ -321,8 +334,8 @@ class Run:
         return Task(setup, pair.engine, settings, pair.source, pair.strategy, batch)
 
     def _work(self, cell: PlannedCell, examples: int) -> int:
-        assert cell.pair is not None
-        return registry.engine(cell.pair.engine, dataclasses.asdict(cell.pair.settings)).work(examples)
+        assert cell.engine is not None
+        return cell.engine.work(examples)
 
 
 def _git_commit() -> str | None:

@@ -1,6 +1,6 @@
 """Runs tasks that compute with the private key, which is outside every threat model: beside the referee, in the driver.
 
-The key never goes to a worker process; in exchange only engines and strategies of this package run here.
+The key never goes to a worker process; in exchange only engines, strategies and probes of this package run here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class KeyedExecutor:
     name = "inside"
 
     def __init__(self, key: PrivateKey | None, say: Callable[[str], None]) -> None:
-        self._key, self._attacker = key, Attacker(say)
+        self._key, self._attacker = key, Attacker(say, built_in_probes=True)
 
     def run(
         self, take: Callable[[], tuple[int, Task] | None], progress: Callable[[int, int], None]
@@ -47,9 +47,11 @@ class KeyedExecutor:
         """There is nothing to end."""
 
     def _with_key(self, task: Task) -> Task:
-        own = registry.entry("attacks", "pgd").package
         for name in (task.engine, task.strategy):
-            if (package := registry.entry("attacks", name).package) != own:
-                raise BenchError(f"{name} is of package {package}: only built-in attacks are run with the private key")
+            entry = registry.entry("attacks", name)
+            if not entry.built_in:
+                raise BenchError(
+                    f"{name} is of package {entry.package}: only built-in attacks are run with the private key"
+                )
         assert self._key is not None
         return dataclasses.replace(task, setup=dataclasses.replace(task.setup, guess=self._key.reveal()))

@@ -46,8 +46,10 @@ class Task:
 class Attacker:
     """Keeps what it has built: knowledge by defended model, sources by name, engines by settings."""
 
-    def __init__(self, say: Any) -> None:
+    def __init__(self, say: Any, built_in_probes: bool = False) -> None:
+        """`built_in_probes` leaves out the probes of other packages."""
         self._say = say
+        self._built_in_probes = built_in_probes
         self._knowledge: dict[Path, Knowledge] = {}
         self._sources: dict[tuple[Path, str, str], Source] = {}
         self._engines: dict[tuple[Path, str, str, str], Engine] = {}
@@ -69,13 +71,13 @@ class Attacker:
         return self._probed(engine, source, task.batch, engine.run(source, task.batch, report))
 
     def _probed(self, engine: Engine, source: Source, batch: Batch, attacked: Attacked) -> Attacked:
-        """Adds the doubts that cheap probes of the source raise about an attack with gradients (`attacks.probes`)."""
+        """Adds the flags that probes of the source (entry-point group `bench.probes`) raise after a gradient attack."""
         if not engine.needs_gradient or len(attacked.success) != len(batch.labels):  # the referee refuses the latter
             return attacked
-        from attacks import probes
-
-        flags = probes.flags(source, batch, attacked, engine.work(1))
-        return dataclasses.replace(attacked, flags={**attacked.flags, **flags})
+        flags = dict(attacked.flags)
+        for probe in registry.probes(self._built_in_probes).values():
+            flags |= probe.flags(source, batch, attacked, engine.work(1))
+        return dataclasses.replace(attacked, flags=flags)
 
     def source(self, setup: Setup, strategy: str, name: str) -> Source:
         """A strategy's source against a defended model, built (and trained) on first use."""

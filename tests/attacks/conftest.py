@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from attacks.parts.sources import ModelSource
-from bench.api import Batch
+from bench.api import Batch, ModelSource
 from bench.support import devices
 
 devices.configure()

@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attacks.parts.ledger import clean_margin
-from attacks.parts.sources import ModelSource
-from bench.api import Attacked, Batch, UsageError
+from bench.api import Attacked, Batch, ModelSource, UsageError
 from tests.attacks.conftest import SHAPE, Network, a_batch
 from tests.attacks.engines import ENGINES
 from tests.attacks.test_norms import distance

@@ -12,8 +12,7 @@ from attacks.engines.fab import FabSettings, FabT, FabUntargeted
 from attacks.engines.multi_targeted import MultiTargeted, MultiTargetedSettings
 from attacks.engines.pgd import Pgd, PgdSettings
 from attacks.parts import norms, planes
-from attacks.parts.sources import ModelSource
-from bench.api import Batch, Engine
+from bench.api import Batch, Engine, ModelSource
 from tests.attacks.test_engines import ignore
 
 CLASSES, SHAPE = 5, (6, 6, 3)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from attacks.parts import losses
-from attacks.parts.sources import ModelSource
+from bench.api import ModelSource
 from tests.attacks.conftest import SHAPE, Network
 
 LOGITS = np.random.default_rng(0).normal(size=(20, 6)).astype(np.float32) * 3

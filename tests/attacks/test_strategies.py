@@ -95,7 +95,7 @@ def test_a_model_of_ones_own_is_checked(layers: list[keras.Layer], said: str, tm
 
 
 def test_attacker_keys_are_the_papers_then_others() -> None:
-    from attacks.strategies.surrogates import PAPER_KEYS, attacker_key
+    from bench.attacker_keys import PAPER_KEYS, attacker_key
 
     assert attacker_key(1) == PAPER_KEYS[0]
     assert len({attacker_key(number) for number in range(1, 30)}) == 29
@@ -104,7 +104,7 @@ def test_attacker_keys_are_the_papers_then_others() -> None:
 
 def test_the_papers_attacker_keys_come_from_the_generator_of_its_figure() -> None:
     """All ten are among the first 10,000 draws of the seeds 1 to 10 (docs/keysearch.md)."""
-    from attacks.strategies.surrogates import PAPER_KEYS
+    from bench.attacker_keys import PAPER_KEYS
 
     bounds = np.iinfo(np.int64)
     drawn: set[int] = set()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sqlalchemy.engine import Engine as Database
 
-from attacks.parts import suspicion
+from bench.api import flags
 from bench.evaluation import doubts
 from bench.store import writer
 from bench.store.writer import ShardResult
@@ -42,4 +42,4 @@ def test_square_inside_autoattack_does_not_count_as_a_gradient_attack(tmp_path, 
     fill(filler, board, "pgd", np.arange(N) < 5, -1)
     fill(filler, board, "aa", np.arange(N) < 15, part)
     fill(filler, board, "square", np.arange(N) < 15, -1)
-    assert (suspicion.SQUARE_WINS in about(filler.database, board)) is doubted
+    assert (flags.SQUARE_WINS in about(filler.database, board)) is doubted

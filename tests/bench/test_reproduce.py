@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from attacks.strategies import surrogates
 from bench import registry, spec
 from bench.api import UsageError
+from bench.attacker_keys import PAPER_KEYS, attacker_key
 from bench.data import datasets
 from bench.keys import PUBLISHED_ID
 from bench.models import artifacts, catalogue
@@ -89,7 +89,7 @@ def put_untrained(run: spec.Spec) -> None:
         defence = registry.defence(name, run.defences.get(name, {}))
         key = PUBLISHED_ID if defence.keyed else None
         if len(role) == 2:
-            key = f"attacker:{surrogates.attacker_key(role[1])}"
+            key = f"attacker:{attacker_key(role[1])}"
         if "reconstruction:linac" in role:
             defence = registry.defence(name, defence.reconstruction())
         wanted = catalogue.spec_for(run, images, name, defence, key, role[:1], defended)
@@ -217,8 +217,8 @@ def test_the_key_search_is_the_papers(world: Path) -> None:
     assert len(guesses) == 3
     table = rows(world, "table4")
     assert [float(row["accuracy"]) for row in table[:3]] == [round(100 * c / n, 2) for _, c, n in guesses]
-    assert [row["paper_key"] for row in table] == [str(key) for key in surrogates.PAPER_KEYS]
-    assert tuple(key for key, _ in paper.BEST_KEYS) == surrogates.PAPER_KEYS
+    assert [row["paper_key"] for row in table] == [str(key) for key in PAPER_KEYS]
+    assert tuple(key for key, _ in paper.BEST_KEYS) == PAPER_KEYS
     assert sum(int(row["keys"]) for row in rows(world, "figure2")) == 3
 
 

@@ -212,8 +212,7 @@ def test_attacks_that_break_the_rules_fail_alone(evil: str, tmp_path: Path) -> N
 
 MASKED = '''
 import tensorflow as tf
-from attacks.parts.sources import ModelSource
-from bench.api import Strategy
+from bench.api import ModelSource, Strategy
 
 class Masked(Strategy):
     """The classifier behind a coarse rounding, which hides its gradients."""

@@ -106,7 +106,7 @@ def test_many_images_are_fitted_in_parts_that_are_kept(small: spec.Spec, monkeyp
 
 
 def test_reconstructions_are_key_dependent_and_lossy(small: spec.Spec) -> None:
-    from attacks.strategies.surrogates import attacker_key
+    from bench.attacker_keys import attacker_key
 
     right, other = make("figure12", small), make("figure13", small)
     dataset = datasets.load(small.dataset)
@@ -174,7 +174,7 @@ def test_the_shuffle_is_the_defences_own(small: spec.Spec) -> None:
 
 def test_a_secret_key_is_never_computed_with(small: spec.Spec, monkeypatch: pytest.MonkeyPatch) -> None:
     import defences.linac
-    from attacks.strategies.surrogates import PAPER_KEYS
+    from bench.attacker_keys import PAPER_KEYS
 
     real, used = defences.linac.fit, list[int]()
     monkeypatch.setattr(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from attacks.strategies.surrogates import attacker_key
+from bench.attacker_keys import attacker_key
 from bench.keys import PUBLISHED_ID, PUBLISHED_KEY, PrivateKey
 
 OTHERS = 2

@@ -1,4 +1,4 @@
-"""The doubts: raised by models built to deceive, silent on an honest one."""
+"""Flags and doubts: raised by models built to deceive, silent on an honest one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from attacks.engines.apgd import ApgdCe, ApgdDlr, ApgdSettings, ApgdT, ApgdTarge
 from attacks.engines.autoattack import AutoAttack, AutoAttackSettings
 from attacks.engines.pgd import Pgd, PgdSettings
 from attacks.engines.square import Square, SquareSettings
-from attacks.parts import suspicion
-from attacks.parts.sources import ModelSource
-from bench.api import Batch
+from bench import registry
+from bench.api import Batch, ModelSource, flags
+from bench.evaluation.doubts import beats_gradients
 from tests.attacks.conftest import Network, a_batch
 from tests.attacks.test_engines import ignore
 
@@ -25,7 +25,7 @@ def raised(engine, network, forward, **batch) -> dict[str, str]:
     """The doubts about an attack on `forward`, on images that `network` classifies."""
     examples = a_batch(network, **batch)
     result = engine.run(ModelSource("deceiver", forward), examples, ignore)
-    return suspicion.doubts(result.flags, len(examples.labels))
+    return flags.doubtful(result.flags, len(examples.labels))
 
 
 def test_an_honest_network_raises_none(network):
@@ -38,35 +38,35 @@ def test_a_quantised_input_has_no_gradient(network):
         return network(tf.round(images * 8) / 8)
 
     found = raised(PGD, network, quantised, epsilon=0.03)
-    assert suspicion.ZERO_GRADIENT in found
-    assert "BPDA" in found[suspicion.ZERO_GRADIENT]
+    assert flags.ZERO_GRADIENT in found
+    assert "BPDA" in found[flags.ZERO_GRADIENT]
 
 
 def test_a_loss_that_never_moves(network):
     def constant(images: tf.Tensor) -> tf.Tensor:
         return 0.0 * network(images)
 
-    assert {suspicion.STILL_LOSS, suspicion.ZERO_GRADIENT} <= set(raised(PGD, network, constant))
+    assert {flags.STILL_LOSS, flags.ZERO_GRADIENT} <= set(raised(PGD, network, constant))
 
 
 def test_a_noisy_forward_pass(network):
     def noisy(images: tf.Tensor) -> tf.Tensor:
         return network(images + tf.random.normal(tf.shape(images), stddev=0.05))
 
-    assert suspicion.RANDOMISED in raised(PGD, network, noisy)
+    assert flags.RANDOMISED in raised(PGD, network, noisy)
     rand = AutoAttack(AutoAttackSettings(version="rand", steps=5))
-    assert suspicion.RANDOMISED in raised(rand, network, noisy)
+    assert flags.RANDOMISED in raised(rand, network, noisy)
 
 
 def test_saturated_logits(network):
     found = raised(CE, network, lambda images: 1e4 * network(images))
-    assert suspicion.SATURATED in found
-    assert suspicion.ZERO_GRADIENT in found
-    assert suspicion.ZERO_GRADIENT not in raised(PGD, network, lambda images: 1e4 * network(images))
+    assert flags.SATURATED in found
+    assert flags.ZERO_GRADIENT in found
+    assert flags.ZERO_GRADIENT not in raised(PGD, network, lambda images: 1e4 * network(images))
 
 
 def test_probabilities_in_place_of_logits(network):
-    assert suspicion.SOFTMAX in raised(PGD, network, lambda images: tf.nn.softmax(network(images)))
+    assert flags.SOFTMAX in raised(PGD, network, lambda images: tf.nn.softmax(network(images)))
 
 
 def test_gradients_that_are_not_finite(network):
@@ -75,7 +75,7 @@ def test_gradients_that_are_not_finite(network):
         nothing = tf.square(images - tf.stop_gradient(images))
         return network(images) + tf.sqrt(tf.reduce_sum(nothing, axis=[1, 2, 3]))[:, None] * tf.range(5.0)
 
-    assert suspicion.BROKEN_GRADIENT in raised(PGD, network, unstable)
+    assert flags.NON_FINITE_GRADIENT in raised(PGD, network, unstable)
 
 
 @pytest.mark.parametrize("engine", [ApgdDlr(ApgdSettings(steps=10)), ApgdT(ApgdTargetedSettings(steps=10))])
@@ -83,15 +83,15 @@ def test_with_three_classes_dlr_is_undefined_and_the_attack_says_so(engine):
     network = Network(classes=3)
     examples = a_batch(network, epsilon=0.1)
     result = engine.run(ModelSource("three", network), examples, ignore)
-    assert result.flags[suspicion.NO_DLR] == len(examples.labels)
+    assert result.flags[flags.NO_DLR] == len(examples.labels)
     assert result.success.all()
 
 
 def test_square_and_noise_that_beat_the_gradients_are_counted():
-    gradients = {"pgd": np.array([True, False, False]), "mt": np.array([True, True, False])}
-    assert suspicion.beats_gradients(np.array([True, True, True]), gradients) == 1
-    assert suspicion.beats_gradients(np.array([True, True, False]), gradients) == 0
-    assert suspicion.beats_gradients(np.array([True]), {}) == 0
+    gradients = [np.array([True, False, False]), np.array([True, True, False])]
+    assert beats_gradients(np.array([True, True, True]), gradients) == 1
+    assert beats_gradients(np.array([True, True, False]), gradients) == 0
+    assert beats_gradients(np.array([True]), []) == 0
 
 
 def test_square_beats_gradients_that_are_hidden(network):
@@ -101,12 +101,20 @@ def test_square_beats_gradients_that_are_hidden(network):
     source, batch = ModelSource("quantised", quantised), a_batch(network, epsilon=0.02)
     blind = Square(SquareSettings(queries=300, restarts=1)).run(source, batch, ignore).success
     gradient = Pgd(PgdSettings(steps=10, restarts=1)).run(source, batch, ignore).success
-    assert suspicion.beats_gradients(blind, {"pgd": gradient}) > 0
+    assert beats_gradients(blind, [gradient]) > 0
 
 
 def probed(source, batch, engine=PGD, work=1000) -> dict[str, int]:
-    """The flags that the probes raise about an attack of so many gradients an example."""
-    return probes.flags(source, batch, engine.run(source, batch, ignore), work)
+    """The flags that the probes raise about an attack of so many gradients per example."""
+    return by_probes(source, batch, engine.run(source, batch, ignore), work)
+
+
+def by_probes(source, batch, attacked, work) -> dict[str, int]:
+    """The flags that all built-in probes raise."""
+    found: dict[str, int] = {}
+    for probe in registry.probes(only_built_in=True).values():
+        found |= probe.flags(source, batch, attacked, work)
+    return found
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -125,7 +133,7 @@ def test_noise_that_beats_the_gradients_is_a_doubt(network):
 
     batch = a_batch(network, count=40, epsilon=0.15)
     found = probed(ModelSource("misleading", misleading), batch)
-    assert suspicion.NOISE_WINS in suspicion.doubts(found, len(batch.labels))
+    assert flags.NOISE_WINS in flags.doubtful(found, len(batch.labels))
 
 
 def test_probes_do_not_depend_on_batches_and_shards(network):
@@ -135,7 +143,7 @@ def test_probes_do_not_depend_on_batches_and_shards(network):
     source, batch = ModelSource("quantised", quantised), a_batch(network, count=30, epsilon=0.1)
     whole = probed(source, batch, work=200)
     halves = [probed(source, probes.some(batch, rows), work=200) for rows in (np.arange(11), np.arange(11, 30))]
-    assert 0 < whole[suspicion.SURVIVES_ONE] < 30, "a small attack has only some of its examples probed"
+    assert 0 < whole[flags.SURVIVES_ONE] < 30, "a small attack has only some of its examples probed"
     assert whole == {name: sum(half.get(name, 0) for half in halves) for name in whole}
 
 
@@ -160,7 +168,7 @@ def test_probes_cost_a_few_percent_of_the_attack(network, source):
     source = Counting("counting", network)
     attacked = engine.run(source, batch, ignore)
     spent = Counting.gradients + Counting.forwards / 3
-    assert probes.flags(source, batch, attacked, engine.work(1)) == {}
+    assert by_probes(source, batch, attacked, engine.work(1)) == {}
     assert Counting.gradients + Counting.forwards / 3 - spent < 0.05 * spent
 
 
@@ -181,11 +189,11 @@ def test_a_source_without_any_gradient_survives_epsilon_one():
 
 
 def test_every_flag_has_a_meaning():
-    names = [value for name, value in vars(suspicion).items() if name.isupper() and isinstance(value, str)]
-    assert set(names) == set(suspicion.MEANINGS)
+    names = [value for name, value in vars(flags).items() if name.isupper() and isinstance(value, str)]
+    assert set(names) == set(flags.MEANINGS)
 
 
 def test_a_few_bad_gradients_are_no_doubt_but_one_randomised_example_is():
-    assert suspicion.doubts({suspicion.ZERO_GRADIENT: 2}, 100) == {}
-    assert suspicion.doubts({suspicion.ZERO_GRADIENT: 3}, 100) != {}
-    assert suspicion.doubts({suspicion.RANDOMISED: 1}, 100) != {}
+    assert flags.doubtful({flags.ZERO_GRADIENT: 2}, 100) == {}
+    assert flags.doubtful({flags.ZERO_GRADIENT: 3}, 100) != {}
+    assert flags.doubtful({flags.RANDOMISED: 1}, 100) != {}

@@ -1,17 +1,15 @@
-"""Signs that an attack's result flatters the defence: what they are called, what they mean, and how they are seen.
+"""Flags: signs that an attack's result may flatter the defence. What they are called, what they mean, how many are few.
 
-An engine counts, per flag, the examples it concerns (`Attacked.flags`); `doubts` says which counts are more than a few.
-Does not import TensorFlow, so that pages can be written without it.
+An engine or a probe counts, per flag, the examples it concerns (`Attacked.flags`). A flag that concerns more than a few
+examples of a cell is published as a doubt (`bench.evaluation.doubts`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 ZERO_GRADIENT = "zero-gradient"
-BROKEN_GRADIENT = "non-finite-gradient"
+NON_FINITE_GRADIENT = "non-finite-gradient"
 STILL_LOSS = "loss-never-moved"
 RANDOMISED = "randomised-source"
 SOFTMAX = "softmax-logits"
@@ -24,7 +22,7 @@ SURVIVES_ONE = "survives-epsilon-one"
 MEANINGS: dict[str, str] = {
     ZERO_GRADIENT: "At least half of the gradients were exactly zero: the source hides them (by quantising, say), "
     "and a gradient attack cannot see where to go. Attack through a differentiable stand-in (BPDA) or with square.",
-    BROKEN_GRADIENT: "Gradients were infinite or not a number: the source is numerically unstable, and those values "
+    NON_FINITE_GRADIENT: "Gradients were infinite or not a number: the source is numerically unstable, and those values "
     "were taken as zero.",
     STILL_LOSS: "The loss had the same value at every step: the attack did not get anywhere at all.",
     RANDOMISED: "The source gives other logits for the same image at every call: attack it in expectation over its "
@@ -42,37 +40,18 @@ MEANINGS: dict[str, str] = {
     "shown: the gradients, not the epsilon, keep the attack from succeeding.",
 }
 
-FEW = 0.02
-"""A flag on gradients, or on what beat them, is a doubt above this share of the examples; any other from one on."""
-_TOLERATED = {ZERO_GRADIENT, BROKEN_GRADIENT, STILL_LOSS, SATURATED, SQUARE_WINS, NOISE_WINS}
-
 SATURATION = 50.0
 """A gap between two logits at which the smaller probability, e^-50, is lost in float32 next to the larger."""
 
+FEW = 0.02
+"""A flag on gradients, or on what beat them, is a doubt above this share of the examples; any other from one on."""
+_TOLERATED = {ZERO_GRADIENT, NON_FINITE_GRADIENT, STILL_LOSS, SATURATED, SQUARE_WINS, NOISE_WINS}
 
-def doubts(flags: Mapping[str, int], examples: int) -> dict[str, str]:
+
+def doubtful(flags: Mapping[str, int], examples: int) -> dict[str, str]:
     """The flags that make the result of so many examples doubtful, with their meaning."""
     return {
         name: MEANINGS.get(name, name)
         for name, count in flags.items()
         if count > (FEW * examples if name in _TOLERATED else 0)
     }
-
-
-def of_logits(logits: np.ndarray) -> dict[str, np.ndarray]:
-    """The signs that clean logits (N×classes) show, as masks (N, bool)."""
-    probabilities = ((logits >= 0) & (logits <= 1)).all(axis=1) & (np.abs(logits.sum(axis=1) - 1) < 1e-3)
-    top = np.sort(logits, axis=1)[:, -2:]
-    return {SOFTMAX: probabilities, SATURATED: top[:, -1] - top[:, 0] > SATURATION}
-
-
-def beats_gradients(blind: np.ndarray, gradients: Mapping[str, np.ndarray]) -> int:
-    """How many examples an attack without gradients broke that no gradient attack did.
-
-    `blind` (N, bool) is where Square succeeded; `gradients` has the same for every gradient attack, on the same source,
-    examples and ball. The count is that of SQUARE_WINS.
-    """
-    if not gradients:
-        return 0
-    broken = np.logical_or.reduce(list(gradients.values()))
-    return int((blind & ~broken).sum())

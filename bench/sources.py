@@ -1,0 +1,104 @@
+"""Sources: models an attacker can compute with. Plug-ins find everything here in `bench.api`."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+Loss = Callable[..., "tf.Tensor"]
+"""loss(logits (B×classes), labels (B), ...) gives one number per example (B). Further arguments are B×... tensors."""
+
+
+def each_image(function: Callable[..., Any], *tensors: tf.Tensor, signature: Any) -> Any:
+    """Applies `function` to B×... tensors one image at a time (as batches of one) and stacks what it gives.
+
+    On a CPU the same image then gives the same bits whatever its companions are, which a convolution over the
+    whole batch does not; cores are used by images side by side (docs/performance.md).
+    On a GPU the whole batch goes through at once. `signature` is the structure and dtypes of one output.
+    """
+    import tensorflow as tf
+
+    if tf.config.list_physical_devices("GPU"):
+        return function(*tensors)
+
+    def one(parts: Sequence[tf.Tensor]) -> Any:
+        return tf.nest.map_structure(lambda t: t[0], function(*[part[None] for part in parts]))
+
+    return tf.map_fn(one, tensors, fn_output_signature=signature, parallel_iterations=os.cpu_count() or 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradient:
+    """A loss at some images, with its gradient."""
+
+    loss: tf.Tensor  # B
+    logits: tf.Tensor  # B×classes
+    gradient: tf.Tensor  # B×H×W×3
+
+
+class Source(abc.ABC):
+    """A model the attacker can compute with.
+
+    Both methods may be called inside a `tf.function`, with any batch size, and give the same numbers for an
+    image whatever its companions are.
+    """
+
+    name: str
+    exact: bool = False
+    """Whether the source is the defended model itself: then a success on it is a success, and attacks may stop."""
+    has_gradient: bool = True
+
+    @abc.abstractmethod
+    def logits(self, images: tf.Tensor) -> tf.Tensor:
+        """Images (B×H×W×3 in [0,1]) to logits (B×classes)."""
+
+    @abc.abstractmethod
+    def gradient(self, loss: Loss, images: tf.Tensor, *labels: tf.Tensor) -> Gradient:
+        """`loss(logits, *labels)` for every image, and its gradient with respect to that image."""
+
+
+class ModelSource(Source):
+    """Any differentiable function of images (B×H×W×C in [0,1]) that gives logits (B×classes)."""
+
+    def __init__(
+        self,
+        name: str,
+        forward: Callable[[tf.Tensor], tf.Tensor],
+        exact: bool = False,
+        has_gradient: bool = True,
+    ) -> None:
+        self.name = name
+        self.forward = forward
+        self.exact = exact
+        self.has_gradient = has_gradient
+
+    def logits(self, images: tf.Tensor) -> tf.Tensor:
+        import tensorflow as tf
+
+        return each_image(self.forward, images, signature=tf.TensorSpec([None], tf.float32))
+
+    def gradient(self, loss: Loss, images: tf.Tensor, *labels: tf.Tensor) -> Gradient:
+        import tensorflow as tf
+
+        def one(image: tf.Tensor, *label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(image)
+                logits = self.forward(image)
+                value = loss(logits, *label)
+            # A forward pass that cuts the path back (a quantised input) has a gradient of zero, not none.
+            gradient = tape.gradient(value, image, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+            return value, logits, gradient
+
+        signature = (
+            tf.TensorSpec([], tf.float32),
+            tf.TensorSpec([None], tf.float32),
+            tf.TensorSpec(images.shape[1:], tf.float32),
+        )
+        value, logits, gradient = each_image(one, images, *labels, signature=signature)
+        return Gradient(value, logits, gradient)
