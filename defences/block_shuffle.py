@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from bench.api import Defence, Shape, UsageError
-from defences.colour import standardise, straight_through
+from defences.colour import as_images, standardise, straight_through
 
 MODES = ("positions", "values", "negative", "ffx")
 
@@ -68,6 +68,10 @@ class BlockShuffle(Defence):
             )
         blocks = to_blocks(images, block)
         return standardise(from_blocks(self._keyed_map(blocks, generator(key)), block))
+
+    def shuffled(self, images: np.ndarray, key: int) -> np.ndarray:
+        """What `transform` makes of images (B×H×W×3), back in [0,1]: to look at."""
+        return as_images(self.transform(tf.constant(images), key, {}).numpy())
 
     def _keyed_map(self, blocks: tf.Tensor, random: np.random.RandomState) -> tf.Tensor:
         """B×h×w×(block²·3) to the same shape."""

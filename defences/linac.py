@@ -118,6 +118,18 @@ class Linac(Defence):
     def output_shape(self, shape: Shape) -> Shape:
         return (*shape[:2], 3 if self._reconstructs else self.settings.width)
 
+    def fitted(self, images: np.ndarray, key: int) -> Fit:
+        """The networks fitted to images in [0,1] (B×I×J×3) under a key, in standardised units: to look at, no defence."""
+        return fit(standardise(images), key, self.settings)
+
+    def standardise(self, images: np.ndarray) -> np.ndarray:
+        """Images in [0,1] (B×I×J×3) to the units of `fitted`."""
+        return standardise(images)
+
+    def as_images(self, standardised: np.ndarray) -> np.ndarray:
+        """The inverse of `standardise`, not cut off to [0,1]."""
+        return colour.as_images(standardised)
+
     def bypass(self, shape: Shape) -> keras.Model:
         """One 3×3 convolution of the standardised image, with biases (the paper's PBA for this defence)."""
         image = keras.Input(shape)

@@ -87,11 +87,6 @@ PENDING: dict[tuple[str, str], str] = {
     ("bench.models.shipped", "bench.evaluation.contest"): "networks",
     ("bench.models.shipped", "bench.executors.worker"): "networks",
     ("bench.keysearch.driver", "bench.evaluation.contest"): "executors",
-    ("bench.reproduction.gallery.classifiers", "attacks.parts.engine"): "pages",
-    ("bench.reproduction.gallery.fits", "defences.colour"): "pages",
-    ("bench.reproduction.gallery.fits", "defences.linac"): "pages",
-    ("bench.reproduction.gallery.reconstructions", "defences.linac"): "pages",
-    ("bench.reproduction.gallery.shuffle", "defences.block_shuffle"): "pages",
 }
 """Imports that still have to go, and whose part that is."""
 

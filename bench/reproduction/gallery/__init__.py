@@ -22,16 +22,16 @@ NAMES = (
 
 
 def make(name: str, spec: Spec, key: PrivateKey | None, may_train: bool, say: Callable[[str], None]) -> list[Figure]:
-    """The charts of a figure of the paper; what takes long is kept, and told by `say`. `key` is the defence's."""
+    """The charts of a figure of the paper, for a defence under `key`; what takes long is cached, and `say` tells of it."""
     if name not in NAMES:
         raise UsageError(f"unknown figure '{name}'{registry.did_you_mean(name, NAMES)}; there are {', '.join(NAMES)}")
-    from bench.reproduction.gallery import activations, fitting, maps, reconstructions, shuffle
+    from bench.reproduction.gallery import activations, fit_errors, map_figure, reconstructions, shuffle
 
     makers: dict[str, Callable[[], Figure]] = {
-        "figure4": lambda: maps.figure4(spec, key, may_train, say),
+        "figure4": lambda: map_figure.figure4(spec, key, may_train, say),
         "figure5": lambda: shuffle.figure5(spec, key),
-        "figure10": lambda: fitting.figure10(spec, key, say),
-        "figure11": lambda: fitting.figure11(spec, key, say),
+        "figure10": lambda: fit_errors.figure10(spec, key, say),
+        "figure11": lambda: fit_errors.figure11(spec, key, say),
         "figure12": lambda: reconstructions.figure12(spec, key),
         "figure13": lambda: reconstructions.figure13(spec, key),
         "figure14": lambda: activations.figure14(spec, key),

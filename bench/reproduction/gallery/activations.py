@@ -13,7 +13,7 @@ from bench.data import datasets
 from bench.data.datasets import Split
 from bench.keys import PrivateKey
 from bench.reproduction.gallery import fits
-from bench.reproduction.gallery.fitting import settings
+from bench.reproduction.gallery.fit_errors import settings
 from bench.reproduction.gallery.keyring import keyring
 from bench.reproduction.gallery.pictures import as_bytes, picture, tiles
 from bench.spec import Spec
@@ -32,7 +32,7 @@ def figure14(spec: Spec, key: PrivateKey | None) -> Figure:
     shown = fits.fit(spec, images, keys.private).representation
     title = "LINAC's transform of three images, channel by channel"
     caption = (
-        f"One colour an image: where they look alike to LINAC, a channel is grey. {_caption(spec, shown)} {keys.note}"
+        f"One colour per image: where they look alike to LINAC, a channel is grey. {_caption(spec, shown)} {keys.note}"
     )
     return _figure("figure14", shown, images.images, names, title, caption)
 
@@ -43,7 +43,7 @@ def of_keys(name: str, number: int, spec: Spec, key: PrivateKey | None) -> Figur
     three = (keys.private, *keys.others)
     shown = np.stack([fits.fit(spec, images, one).representation[number] for one in three])
     title = f"LINAC's transform of one image under three keys, channel by channel (image {number + 1} of 3)"
-    caption = f"One colour a key: where they give the same, a channel is grey. {_caption(spec, shown)} {keys.note}"
+    caption = f"One colour per key: where they give the same, a channel is grey. {_caption(spec, shown)} {keys.note}"
     pixels = np.repeat(images.images[number : number + 1], 3, axis=0)
     return _figure(name, shown, pixels, [one.name for one in three], title, caption)
 
@@ -54,7 +54,7 @@ def columns(channels: int) -> int:
 
 
 def grid(shown: np.ndarray) -> np.ndarray:
-    """Three transforms (3×H×W×channels) as one picture (H'×W'×4, uint8): a square a channel, a colour a transform."""
+    """Three transforms (3×H×W×channels) as one picture (H'×W'×4, uint8): a square per channel, a colour per transform."""
     lit = shown[shown > 0]
     brightest = float(np.percentile(lit, BRIGHTEST)) if lit.size else 1.0
     return tiles(as_bytes(shown.transpose(3, 1, 2, 0) / brightest), columns(shown.shape[3]), gap=1)
@@ -69,10 +69,10 @@ def _three(spec: Spec) -> tuple[Split, list[str]]:
 
 def _caption(spec: Spec, shown: np.ndarray) -> str:
     alike = [_correlation(shown[i], shown[j]) for i, j in ((0, 1), (0, 2), (1, 2))]
-    told = ", ".join(f"{one:.2f}" for one in alike)
+    pairs = ", ".join(f"{one:.2f}" for one in alike)
     return (
         f"Every square of the grid is one of {shown.shape[3]} channels at all pixels of the image, black where it is 0. "
-        f"Correlation of red with green, red with blue, green with blue: {told}. {settings(spec)}"
+        f"Correlation of red with green, red with blue, green with blue: {pairs}. {settings(spec)}"
     )
 
 

@@ -65,10 +65,11 @@ class Models:
         """Of the defended model by its referee, who alone has the key; of another by its logits."""
         if name == DEFENDED:
             return self._judged
-        from attacks.parts.engine import forward
+        import tensorflow as tf
 
-        source = self.source(name)
-        return lambda images: forward(source, images).argmax(axis=1)
+        shape = self.contest.examples.images.shape[1:]
+        logits = tf.function(self.source(name).logits, input_signature=[tf.TensorSpec([None, *shape], tf.float32)])
+        return lambda images: logits(tf.constant(images)).numpy().argmax(axis=1)
 
     def direction(self, name: str, examples: Split, epsilon: float) -> np.ndarray:
         """Where PGD leads from each example to make a model err (N×H×W×3, each of size 1 in L2)."""

@@ -1,26 +1,23 @@
-"""Figure 4: which class five models give to images around five examples, along an adversarial and a random direction."""
+"""What Figure 4 shows: the classes that five models give to images around five examples, along two directions."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
-import pandas as pd
 
 from bench.api import UsageError
 from bench.data.datasets import Split
 from bench.keys import PrivateKey
 from bench.models.catalogue import NotTrained
+from bench.reproduction.gallery.cached import Arrays, cached, is_cached
 from bench.reproduction.gallery.classifiers import ADVERSARIAL, DEFENDED, NOMINAL, TITLES, Models, Predict
-from bench.reproduction.gallery.kept import Arrays, is_kept, kept
-from bench.reproduction.gallery.map_chart import chart
 from bench.spec import Spec
 from bench.support.progress import progress_lines
-from leaderboard import paper, words
-from leaderboard.figures import Figure
+from leaderboard import paper
 
 EXAMPLES = 5
 POINTS = 31
@@ -31,7 +28,7 @@ REACH = 8
 
 @dataclasses.dataclass(frozen=True)
 class Plane:
-    """The planes through some examples that are mapped, one an example."""
+    """The planes through some examples that are mapped, one per example."""
 
     examples: Split
     places: np.ndarray  # N: where the examples are among the board's
@@ -53,27 +50,38 @@ class Plane:
         return np.clip(images, 0, 1).astype(np.float32)
 
 
-def figure4(spec: Spec, key: PrivateKey | None, may_train: bool, say: Callable[[str], None]) -> Figure:
-    """The maps of every model that can be had; the caption says which cannot."""
+@dataclasses.dataclass(frozen=True)
+class Maps:
+    """What every model that can be had says around the examples, and why the others are left out."""
+
+    plane: Plane
+    guide: str
+    """The model whose errors lie to the right."""
+    epsilon: float
+    labels: tuple[str, ...]
+    """The names of the classes."""
+    classes: Mapping[str, np.ndarray]
+    """By model: the class at every point (N×points×points), the largest vertical offset in the first row."""
+    left_out: Mapping[str, str]
+
+
+def compute(spec: Spec, key: PrivateKey | None, may_train: bool, say: Callable[[str], None]) -> Maps:
+    """The maps of Figure 4, each cached as soon as it is there."""
     epsilon = spec.epsilon.get("l2", paper.EPSILONS["l2"])
     half = _points(spec) // 2
     models = Models(spec, key, may_train, say)
     guide, plane = _plane(models, epsilon, REACH * epsilon * np.arange(-half, half + 1) / half)
-    maps: dict[str, np.ndarray] = {}
+    classes: dict[str, np.ndarray] = {}
     left_out: dict[str, str] = {}
     for name in TITLES:
         if name == DEFENDED and not models.shows_defended:
             left_out[name] = "its key is a secret, and answers of the defended model are the referee's alone"
             continue
         try:
-            maps[name] = _mapped(models, name, plane, say)
+            classes[name] = _mapped(models, name, plane, say)
         except NotTrained:
             left_out[name] = "it is not trained yet"
-    classes = models.contest.dataset.classes
-    title = "Decisions of models around the same examples"
-    rows = {TITLES[name]: found for name, found in maps.items()}
-    drawn = chart(rows, plane.examples, classes, float(plane.offsets[-1]), epsilon, title)
-    return Figure("figure4", title, _caption(left_out, guide, plane, epsilon), drawn, _frame(maps, plane, classes))
+    return Maps(plane, guide, epsilon, tuple(models.contest.dataset.classes), classes, left_out)
 
 
 def _plane(models: Models, epsilon: float, offsets: np.ndarray) -> tuple[str, Plane]:
@@ -100,7 +108,7 @@ def _points(spec: Spec) -> int:
 
 
 def _direction(models: Models, name: str, examples: Split, epsilon: float) -> np.ndarray:
-    described = {
+    description = {
         "what": "direction",
         "model": models.identity(name),
         "engine": models.engine(name),
@@ -108,14 +116,14 @@ def _direction(models: Models, name: str, examples: Split, epsilon: float) -> np
         "epsilon": epsilon,
         "seed": models.contest.spec.seed,
     }
-    return kept(described, lambda: {"directions": models.direction(name, examples, epsilon)})["directions"]
+    return cached(description, lambda: {"directions": models.direction(name, examples, epsilon)})["directions"]
 
 
 def _mapped(models: Models, name: str, plane: Plane, say: Callable[[str], None]) -> np.ndarray:
-    """What a model says around every example (N×points×points); each map is kept as soon as it is there."""
-    described = {"what": "map", "model": models.identity(name), "plane": plane.fingerprint}
-    parts = [{**described, "example": number} for number in range(len(plane.examples))]
-    to_do = sum(not is_kept(part) for part in parts)
+    """What a model says around every example (N×points×points); each map is cached as soon as it is there."""
+    description = {"what": "map", "model": models.identity(name), "plane": plane.fingerprint}
+    parts = [{**description, "example": number} for number in range(len(plane.examples))]
+    to_do = sum(not is_cached(part) for part in parts)
     predict = models.predict(name) if to_do else None
     with progress_lines(say)(f"mapping {name}", to_do * len(plane.offsets)) as progress:
 
@@ -123,7 +131,7 @@ def _mapped(models: Models, name: str, plane: Plane, say: Callable[[str], None])
             assert predict is not None
             return {"classes": classes_around(plane, example, predict, progress.advance)}
 
-        found = [kept(part, functools.partial(compute, number))["classes"] for number, part in enumerate(parts)]
+        found = [cached(part, functools.partial(compute, number))["classes"] for number, part in enumerate(parts)]
     return np.stack(found)
 
 
@@ -134,35 +142,3 @@ def classes_around(plane: Plane, example: int, predict: Predict, advance: Callab
         rows.append(predict(plane.row(example, float(offset))).astype(np.int16))
         advance(1)
     return np.stack(rows)
-
-
-def _caption(left_out: Mapping[str, str], guide: str, plane: Plane, epsilon: float) -> str:
-    reach = f"{plane.offsets[-1]:g}"
-    guided = "" if guide == ADVERSARIAL else ", in place of at-l2, which is not trained yet"
-    parts = [
-        f"Every point is an image, its colour the class that a model gives it. In the middle of a map is an example, to "
-        f"its right the direction in which PGD makes {guide} err{guided}, upwards one random direction, the same for "
-        f"all, both {reach} far in L2; images are cut off to [0,1]. The circle is ε = {words.epsilon(epsilon)}."
-    ]
-    for name, reason in left_out.items():
-        parts.append(f"{TITLES[name].replace('  ', ' (')}) is left out: {reason}.")
-    return " ".join(parts)
-
-
-def _frame(maps: Mapping[str, np.ndarray], plane: Plane, classes: Sequence[str]) -> pd.DataFrame:
-    """One row a point."""
-    frames = []
-    for name, found in maps.items():
-        example, row, column = np.indices(found.shape).reshape(3, -1)
-        frames.append(
-            pd.DataFrame(
-                {
-                    "model": name,
-                    "example": plane.places[example],
-                    "horizontal": plane.offsets[column].round(6),
-                    "vertical": plane.offsets[::-1][row].round(6),
-                    "class": np.array(classes)[found.ravel()],
-                }
-            )
-        )
-    return pd.concat(frames, ignore_index=True)

@@ -10,11 +10,10 @@ from bench.data import datasets
 from bench.data.datasets import Dataset, Split
 from bench.keys import PrivateKey
 from bench.reproduction.gallery import fits
-from bench.reproduction.gallery.fitting import settings
+from bench.reproduction.gallery.fit_errors import settings
 from bench.reproduction.gallery.keyring import Key, keyring
 from bench.reproduction.gallery.pictures import as_bytes, picture
 from bench.spec import Spec
-from defences import linac
 from leaderboard import svg
 from leaderboard.figures import Figure
 
@@ -42,14 +41,13 @@ def _figure(name: str, spec: Spec, key: Key, title: str, note: str) -> Figure:
     dataset = datasets.load(spec.dataset)
     places, images = one_of_each_class(dataset)
     fitted = fits.fit(spec, images, key)
-    error = fits.squared_error(linac.standardise(images.unit()), fitted.reconstruction)
     labels = [dataset.classes[label] for label in images.labels]
-    chart = _chart(images, fits.as_images(fitted.reconstruction), labels, error, title)
-    frame = pd.DataFrame({"example": places, "label": labels, "key": key.name, "squared_error": error})
+    chart = _chart(images, fitted.reconstruction, labels, fitted.errors, title)
+    frame = pd.DataFrame({"example": places, "label": labels, "key": key.name, "squared_error": fitted.errors})
     caption = (
         "The original with its label, which the fit does not use; what the fitted network gives; and the difference, "
         f"{MAGNIFIED} times magnified around grey, with the squared error, summed over channels and averaged over "
-        f"pixels, in standardised colours: {error.mean():.5f} on average. {settings(spec)} {note}"
+        f"pixels, in standardised colours: {fitted.errors.mean():.5f} on average. {settings(spec)} {note}"
     )
     return Figure(name, title, caption, chart, frame)
 

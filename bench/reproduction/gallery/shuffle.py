@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
@@ -10,11 +12,9 @@ from bench import registry
 from bench.api import UsageError
 from bench.data import datasets
 from bench.keys import PrivateKey
-from bench.reproduction.gallery.fits import as_images
 from bench.reproduction.gallery.keyring import Key, keyring
 from bench.reproduction.gallery.pictures import as_bytes, frame, picture, tiles
 from bench.spec import Spec
-from defences.block_shuffle import BlockShuffle
 from leaderboard import svg
 from leaderboard.figures import Figure
 
@@ -22,15 +22,23 @@ SIDE, GAP, HEAD = 160, 30, 24
 CELL = 26
 
 
+@runtime_checkable
+class ShufflingDefence(Protocol):
+    """What the figure asks of the defence `block-shuffle` besides the contract of a defence."""
+
+    def shuffled(self, images: np.ndarray, key: int) -> np.ndarray:
+        """The transform of images (N×H×W×3, [0,1]), back in [0,1]."""
+
+
 def figure5(spec: Spec, key: PrivateKey | None) -> Figure:
     """An image, its shuffled blocks apart, and the blocks put together."""
     dataset, keys = datasets.load(spec.dataset), keyring(key)
     defence = registry.defence("block-shuffle", {**spec.defences.get("block-shuffle", {}), "mode": "positions"})
-    assert isinstance(defence, BlockShuffle)
-    image, block = dataset.test.first(1).unit(), defence.settings.block
-    places = permutation(defence, keys.private)
+    assert isinstance(defence, ShufflingDefence)
+    image, block = dataset.test.first(1).unit(), int(defence.settings.block)
+    places, shuffled = permutation(defence, block, keys.private), defence.shuffled(image, keys.private.value)
     title = "Block Pixel Shuffle"
-    chart = _chart(as_bytes(image[0]), as_bytes(shuffled(defence, image, keys.private)[0]), block, places, title)
+    chart = _chart(as_bytes(image[0]), as_bytes(shuffled[0]), block, places, title)
     caption = (
         f"An image of the {dataset.name} test set (left), its blocks of {block}×{block} pixels with the pixels of every "
         "block in the same new order (middle), and the blocks put together again, as the classifier reads them "
@@ -41,18 +49,10 @@ def figure5(spec: Spec, key: PrivateKey | None) -> Figure:
     return Figure("figure5", title, caption, chart, data_frame)
 
 
-def shuffled(defence: BlockShuffle, images: np.ndarray, key: Key) -> np.ndarray:
-    """The defence's own transform of images (N×H×W×3, [0,1]), back in [0,1]."""
-    import tensorflow as tf
-
-    return as_images(defence.transform(tf.constant(images), key.value, {}).numpy())
-
-
-def permutation(defence: BlockShuffle, key: Key) -> np.ndarray:
+def permutation(defence: ShufflingDefence, block: int, key: Key) -> np.ndarray:
     """For every pixel of a block, row by row, the one that the defence puts there: read off a block of numbers."""
-    block = defence.settings.block
     numbers = np.arange(block**2, dtype=np.float32).reshape(1, block, block, 1) / block**2
-    found = shuffled(defence, np.repeat(numbers, 3, axis=3), key)[0, :, :, 0]
+    found = defence.shuffled(np.repeat(numbers, 3, axis=3), key.value)[0, :, :, 0]
     places = np.rint(found * block**2).astype(int).ravel()
     if sorted(places) != list(range(block**2)):
         raise UsageError("block-shuffle changes more than the places of pixels here: Figure 5 cannot show that")

@@ -1,4 +1,4 @@
-"""Arrays behind the figures, computed once: kept in the home folder by what they are made of."""
+"""Arrays behind the figures, computed once and cached in the home folder by what they are made of."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ VERSION = 1
 Arrays = dict[str, np.ndarray]
 
 
-def kept(described: Mapping[str, Any], compute: Callable[[], Arrays]) -> Arrays:
+def cached(description: Mapping[str, Any], compute: Callable[[], Arrays]) -> Arrays:
     """The arrays that a description stands for. It names keys, and never holds one."""
-    path = _path(described)
+    path = _path(description)
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
@@ -36,9 +36,9 @@ def kept(described: Mapping[str, Any], compute: Callable[[], Arrays]) -> Arrays:
     return arrays
 
 
-def is_kept(described: Mapping[str, Any]) -> bool:
-    return _path(described).exists()
+def is_cached(description: Mapping[str, Any]) -> bool:
+    return _path(description).exists()
 
 
-def _path(described: Mapping[str, Any]) -> Path:
-    return home() / "gallery" / f"{fingerprint({**described, 'version': VERSION})[:16]}.npz"
+def _path(description: Mapping[str, Any]) -> Path:
+    return home() / "gallery" / f"{fingerprint({**description, 'version': VERSION})[:16]}.npz"

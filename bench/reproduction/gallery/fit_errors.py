@@ -25,7 +25,7 @@ BINS = 30
 
 def figure10(spec: Spec, key: PrivateKey | None, say: Callable[[str], None]) -> Figure:
     """The error against the step: mean and standard deviation over the images."""
-    found, told = _errors(spec, key, say)
+    found, of_what = _errors(spec, key, say)
     mean, deviation = found.curves.mean(axis=0), found.curves.std(axis=0)
     steps = np.arange(len(mean))
     title = "Fitting LINAC's networks to the test images"
@@ -37,7 +37,7 @@ def figure10(spec: Spec, key: PrivateKey | None, say: Callable[[str], None]) -> 
     chart = svg.log_band(points, axis, title=title, y_label="squared error")
     caption = (
         "Squared error after so many steps on the pixels of the next mini-batch, summed over channels, averaged over "
-        f"pixels, in standardised colours: mean and standard deviation over {told}"
+        f"pixels, in standardised colours: mean and standard deviation over {of_what}"
     )
     frame = pd.DataFrame({"steps": steps, "mean": mean, "deviation": deviation})
     return Figure("figure10", title, caption, chart, frame)
@@ -45,7 +45,7 @@ def figure10(spec: Spec, key: PrivateKey | None, say: Callable[[str], None]) -> 
 
 def figure11(spec: Spec, key: PrivateKey | None, say: Callable[[str], None]) -> Figure:
     """How many images end with which error."""
-    found, told = _errors(spec, key, say)
+    found, of_what = _errors(spec, key, say)
     counts, edges = np.histogram(found.final, bins=BINS, range=(0.0, float(found.final.max())))
     mean, largest = float(found.final.mean()), float(edges[-1])
     title = "What LINAC's networks leave out of the test images"
@@ -55,7 +55,7 @@ def figure11(spec: Spec, key: PrivateKey | None, say: Callable[[str], None]) -> 
     )
     caption = (
         "Squared error on the whole image after the last step, summed over channels, averaged over pixels, in "
-        f"standardised colours, of {told}"
+        f"standardised colours, of {of_what}"
     )
     frame = pd.DataFrame({"from": edges[:-1], "to": edges[1:], "images": counts})
     return Figure("figure11", title, caption, chart, frame)
@@ -66,12 +66,12 @@ def _errors(spec: Spec, key: PrivateKey | None, say: Callable[[str], None]) -> t
     dataset, keys = datasets.load(spec.dataset), keyring(key)
     images = dataset.examples(spec.examples)
     found = fits.errors(spec, images, keys.private, say)
-    told = (
+    of_what = (
         f"{words.plural(len(images), f'{dataset.name} test image')}, {found.final.mean():.5f} in the end on average; "
         f"the paper has {PAPER_ERROR} over the CIFAR-10 test set at its own settings. "
         f"{settings(spec)} {keys.note}"
     )
-    return found, told
+    return found, of_what
 
 
 def settings(spec: Spec) -> str:
