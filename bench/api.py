@@ -35,7 +35,7 @@ class NoSettings:
 
 
 class Plugin(abc.ABC):  # noqa: B024 (what must be written is in its subclasses)
-    """What defences, engines and strategies share: a settings class, and a version that enters every fingerprint.
+    """What defences, engines, strategies and networks share: a settings class, and a version that enters every fingerprint.
 
     The first line of a plug-in class's docstring is its description in `bench list`.
     """
@@ -90,6 +90,33 @@ class Defence(Plugin):
     def reconstruction(self) -> Mapping[str, Any] | None:
         """The settings of a variant that gives back an image much like the input, for surrogates attacked by BPDA."""
         return None
+
+
+class Network(Plugin):
+    """A classifier's architecture: with its settings, what is built, trained and loaded behind a defence's transform.
+
+    Weights are kept under the names of the layers, and found by those names again: a network that is built twice has
+    the same layers both times.
+    """
+
+    limits: ClassVar[Mapping[str, float]] = {}
+    """The largest values of its settings that are taken from somebody else's results: `bench import` builds what they
+    describe. A setting of several numbers is held to it number by number; one that is not named here has no limit."""
+
+    @abc.abstractmethod
+    def build(self, shape: Shape, classes: int) -> keras.Model:
+        """A model from what the transform gives (B×H×W×C, of this shape) to logits (B×classes), with random weights.
+
+        They come from Keras's generators, which the harness seeds (`keras.utils.set_random_seed`).
+        """
+
+    @abc.abstractmethod
+    def cost(self, shape: Shape, classes: int) -> int:
+        """The multiplications of a forward pass over one image, of its convolutions and matrix products."""
+
+    def timed_by(self) -> Network:
+        """A cheaper one of its kind, for `bench plan`: its time, times the ratio of their costs, stands for this one's."""
+        return self
 
 
 @dataclasses.dataclass(frozen=True)

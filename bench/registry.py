@@ -1,4 +1,4 @@
-"""Defences, attacks and probes by name: what a request means, and the plug-in of that name with its settings."""
+"""Defences, attacks, networks and probes by name: what a request means, and the plug-in of that name with its settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typing
 from typing import Any, TypeVar
 
 from bench import entry_points
-from bench.api import Defence, Engine, Plugin, Probe, Strategy, UsageError
+from bench.api import Defence, Engine, Network, Plugin, Probe, Strategy, UsageError
 from bench.entry_points import Entry, Group
 from bench.entry_points import did_you_mean as did_you_mean
 from bench.support import devices
@@ -21,6 +21,7 @@ GROUPS: dict[str, Group[Plugin]] = {
     "defences": Group("defences", "defence", (Defence,)),
     "attacks": Group("attacks", "attack", (Engine, Strategy)),
     "probes": Group("probes", "probe", (Probe,)),
+    "networks": Group("networks", "network", (Network,)),
 }
 
 
@@ -86,6 +87,11 @@ def engine(name: str, settings: typing.Mapping[str, Any]) -> Engine:
 def strategy(name: str, settings: typing.Mapping[str, Any]) -> Strategy:
     """The strategy of this name with these settings."""
     return _create(_loaded("attacks", name, Strategy), name, settings)
+
+
+def network(name: str, settings: typing.Mapping[str, Any]) -> Network:
+    """The network of this name with these settings."""
+    return _create(_loaded("networks", name, Network), name, settings)
 
 
 def engine_class(name: str) -> type[Engine]:
@@ -159,5 +165,6 @@ def _converted(name: str, key: str, value: Any, wanted: type) -> Any:
     ):
         return value
     if typing.get_origin(wanted) is tuple and isinstance(value, (list, tuple, str)):
-        return tuple(value.split("+")) if isinstance(value, str) else tuple(value)
+        parts = value.split("+") if isinstance(value, str) else value
+        return tuple(_converted(name, key, part, typing.get_args(wanted)[0]) for part in parts)
     raise UsageError(f"{name}: {key} is '{value}'; it must be of type {getattr(wanted, '__name__', wanted)}")

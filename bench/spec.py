@@ -56,12 +56,15 @@ class Spec:
         return {name: {k: v for layer in layers for k, v in layer.get(name, {}).items()} for name in sorted(names)}
 
     def recipe(self, *names: str) -> tuple[dict[str, Any], str | None]:
-        """The training settings under the first of these names that the preset knows, and what they start from."""
+        """What differs from `training` under the first of these names that the preset knows, and what that starts from.
+
+        `bench.models.recipe.of_run` makes a recipe of the two.
+        """
         changes = dict(next((self.recipes[name] for name in names if name in self.recipes), {}))
         start = changes.pop("start", None)
         if start not in (None, "nominal", "defended"):
             raise UsageError(f"preset {self.preset}: a recipe starts from '{start}'; give nominal or defended")
-        return {**self.training, **changes}, start
+        return changes, start
 
 
 def preset_names() -> list[str]:

@@ -12,16 +12,16 @@ from bench import plan, registry, spec
 from bench.evaluation import estimate
 from bench.evaluation.calibration import kind_of, recipe_of
 from bench.evaluation.estimate import Count
-from bench.models.networks import products
+from bench.models.architecture import Architecture
 
 # Peak of dense float32 products (TF32 where the GPU has it), in 10^12 operations a second, and the share assumed.
 GPUS = {"V100": (15.7, 0.60), "A100": (156.0, 0.35), "H100": (495.0, 0.30)}
 IMAGES = 50_000
 
 
-def network(depth: int, width: int) -> float:
-    """Operations of a forward pass of a wide residual network on one 32×32 image."""
-    return 2.0 * products((32, 32, 3), 10, depth, width)
+def operations_of(network: Architecture) -> float:
+    """Of a forward pass on one 32×32 image."""
+    return 2.0 * network.cost((32, 32, 3), 10)
 
 
 def fit(hidden: int = 256, layers: int = 5, inputs: int = 20, steps: int = 320, pixels: int = 32) -> float:
@@ -30,12 +30,12 @@ def fit(hidden: int = 256, layers: int = 5, inputs: int = 20, steps: int = 320, 
     return 2.0 * 3 * weights * pixels * steps
 
 
-def operations(kind: str, depth: int, width: int) -> tuple[float, float]:
+def operations(kind: str, network: Architecture) -> tuple[float, float]:
     """Of a query and of a gradient: backward to the input costs as much as forward, through a fit four times as much.
 
     A reconstruction is not gone back through: its backward pass is the identity.
     """
-    forward, fits = network(depth, width), {"defended": 5, "reconstruction": 1}.get(kind, 0)
+    forward, fits = operations_of(network), {"defended": 5, "reconstruction": 1}.get(kind, 0)
     return forward + fit() * bool(fits), 2 * forward + fit() * fits
 
 
@@ -54,9 +54,8 @@ def main() -> None:
     counts: dict[tuple[str, str], Count] = {}
     for pair in pairs:
         kind, once = kind_of(pair.source), estimate.budget(pair)
-        fields = recipe_of(paper, "linac", pair.source)
-        query, gradient = operations(kind, fields["depth"], fields["width"])
-        judged = network(70, 16) + fit()
+        query, gradient = operations(kind, recipe_of(paper, "linac", pair.source).network)
+        judged = operations_of(recipe_of(paper, "linac", "linac").network) + fit()
         line = (pair.engine, kind)
         spent[line] = spent.get(line, 0.0) + examples * (once.gradients * gradient + once.queries * query + judged)
         counts[line] = counts.get(line, Count()) + once.times(examples) + Count(transforms=examples)
@@ -74,10 +73,10 @@ def main() -> None:
 
 def _training(paper: spec.Spec, source: str) -> float:
     """Operations of a training: forward and backward at twice that, with a fit an image and epoch where there is one."""
-    fields, kind = recipe_of(paper, "linac", source), kind_of(source)
-    attack = 2 * (fields.get("adversary") or {}).get("steps", 0)
-    each = (3 + attack) * network(fields["depth"], fields["width"]) + fit() * (kind in ("defended", "reconstruction"))
-    return float(fields["epochs"] * IMAGES * each)
+    recipe, kind = recipe_of(paper, "linac", source), kind_of(source)
+    attack = 2 * recipe.adversary.steps if recipe.adversary else 0
+    each = (3 + attack) * operations_of(recipe.network) + fit() * (kind in ("defended", "reconstruction"))
+    return float(recipe.epochs * IMAGES * each)
 
 
 if __name__ == "__main__":

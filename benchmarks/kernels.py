@@ -30,9 +30,9 @@ def measure() -> None:
 
     from attacks.parts import losses
     from bench.api import ModelSource
-    from bench.models.networks import wide_resnet
+    from bench.models.architecture import Architecture
 
-    model = wide_resnet((32, 32, 3), 10, 10, 2)
+    model = Architecture.named("wide-resnet", {"depth": 10, "width": 2}).build((32, 32, 3), 10)
     source = ModelSource("model", lambda images: model(images, training=False))
     generator = np.random.default_rng(0)
     images = generator.random((IMAGES, 32, 32, 3), np.float32)

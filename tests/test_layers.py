@@ -83,9 +83,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {}
 """Imports (of a module, by a module) that break the table, each with the reason why it has to."""
 
 PENDING: dict[tuple[str, str], str] = {
-    ("bench.data.fetching", "bench.models.unpickle"): "networks",
-    ("bench.models.shipped", "bench.evaluation.contest"): "networks",
-    ("bench.models.shipped", "bench.executors.worker"): "networks",
     ("bench.keysearch.driver", "bench.evaluation.contest"): "executors",
 }
 """Imports that still have to go, and whose part that is."""

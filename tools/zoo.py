@@ -16,7 +16,8 @@ import sys
 import numpy as np
 
 from bench import keys, spec
-from bench.models import artifacts, shipped
+from bench.evaluation import zoo
+from bench.models import artifacts
 from bench.models.artifacts import Artifact
 from bench.support import devices
 from bench.support.fingerprint import of_file
@@ -40,26 +41,26 @@ def main(wanted: list[str]) -> None:
     for name in NAMES:
         if not wanted or name in wanted:
             found[name] = obtained(name)
-            shipped.write_manifest(NAMES, {name: artifact for name, artifact in found.items() if artifact})
+            zoo.write_manifest(NAMES, {name: artifact for name, artifact in found.items() if artifact})
     used = {artifact.path for artifact in found.values() if artifact}
     for path in sorted(artifacts.ZOO.glob("*/artifact.json")):
         if path.parent not in used:
             print(f"{path.parent.name} is in the zoo, but not in the manifest")
 
 
-def _listed() -> list[shipped.Entry]:
-    return shipped.manifest() if shipped.MANIFEST.exists() else []
+def _listed() -> list[zoo.Entry]:
+    return zoo.manifest() if zoo.MANIFEST.exists() else []
 
 
 def obtained(name: str) -> Artifact:
     """The model of this name in the zoo; trained, put there and measured if need be."""
-    identity = shipped.Shelf(spec.resolve("laptop"), keys.published(), print, may_train=True).fingerprint(name)
+    identity = zoo.ZooBuilder(spec.resolve("laptop"), keys.published(), print, may_train=True).fingerprint(name)
     artifact = artifacts.find(identity)
     assert artifact is not None
     if artifact.path.parent != artifacts.ZOO:
         halve(artifact)
     if identity not in {entry.fingerprint for entry in _listed()}:
-        accuracy = shipped.Shelf(spec.resolve("laptop"), keys.published(), print).accuracy(name)
+        accuracy = zoo.ZooBuilder(spec.resolve("laptop"), keys.published(), print).accuracy(name)
         _record(identity, clean_accuracy=accuracy)
     artifact = artifacts.find(identity)
     assert artifact is not None

@@ -9,9 +9,9 @@ from bench.commands.options import db_option, examples
 
 
 @click.command("list", epilog=examples("bench list defences", "bench list attacks", "bench list presets"))
-@click.argument("what", type=click.Choice(["defences", "attacks", "presets", "models"]))
+@click.argument("what", type=click.Choice(["defences", "attacks", "networks", "presets", "models"]))
 def list_(what: str) -> None:
-    """What there is: defences, attacks (engines and strategies), presets, trained models."""
+    """What there is: defences, attacks (engines and strategies), networks, presets, trained models."""
     from bench import registry, spec
 
     if what == "presets":
@@ -37,7 +37,7 @@ def list_(what: str) -> None:
 @click.command(epilog=examples("bench show linac", "bench show pgd", "bench show laptop"))
 @click.argument("name")
 def show(name: str) -> None:
-    """A defence or an attack with its settings and their defaults, or a preset."""
+    """A defence, an attack or a network with its settings and their defaults, or a preset."""
     import dataclasses
 
     from bench import registry, spec
@@ -45,7 +45,7 @@ def show(name: str) -> None:
     if name in spec.preset_names():
         click.echo((spec.PRESETS / f"{name}.toml").read_text(), nl=False)
         return
-    for kind in ("defences", "attacks"):
+    for kind in registry.GROUPS:
         if name in registry.entries(kind):
             entry = registry.entries(kind)[name]
             plugin = entry.load()
@@ -53,7 +53,7 @@ def show(name: str) -> None:
             for field in dataclasses.fields(plugin.Settings):
                 click.echo(f"  {field.name} = {field.default}")
             return
-    known = [*registry.entries("defences"), *registry.entries("attacks"), *spec.preset_names()]
+    known = [*(name for kind in registry.GROUPS for name in registry.entries(kind)), *spec.preset_names()]
     raise UsageError(f"nothing is called '{name}'{registry.did_you_mean(name, known)}")
 
 

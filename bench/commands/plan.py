@@ -66,7 +66,7 @@ def plan(
     from bench import plan as pairing
     from bench.data import datasets
     from bench.evaluation import estimate
-    from bench.evaluation.calibration import SHALLOW, Calibration
+    from bench.evaluation.calibration import Calibration
     from bench.support.progress import Reporter, duration
 
     key = keys.load(key_file)
@@ -75,7 +75,7 @@ def plan(
     planned = [(request, pairing.requested(resolved, request, attacks)) for request in chosen_defences(defences)]
     devices.configure()
     reporter, console, everything = Reporter(), Console(width=max(WIDTH, Console().width)), 0.0
-    total, scaled = resolved.examples * len(resolved.norms), set[int]()
+    total, stand_ins = resolved.examples * len(resolved.norms), dict[str, str]()
     for request, pairs in planned:
         name, defence = resolved.defence(request)
         done = _stored(resolved, request, key, db, pairs)
@@ -95,13 +95,12 @@ def plan(
             f"about {duration(trained.seconds)}"
         )
         everything += attack
-        scaled |= calibration.scaled
+        stand_ins |= calibration.stand_ins
     if len(planned) > 1:
         click.echo(f"all attacks: about {duration(everything)} on this machine")
-    if scaled:
+    for network, timed in stand_ins.items():
         click.echo(
-            f"assumed: a network of {' or '.join(map(str, sorted(scaled)))} layers takes as much longer than the one of "
-            f"{SHALLOW} that was timed as it has more multiplications"
+            f"assumed: {network} takes as much longer than {timed}, which was timed, as it has more multiplications"
         )
 
 

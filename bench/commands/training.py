@@ -104,9 +104,9 @@ def import_checkpoint(file: Path, defence: str, preset: str, check: int, key_fil
     devices.configure()
     name, chosen = resolved.defence(defence)
     own = key if chosen.keyed else None
-    wanted = catalogue.spec_for(resolved, datasets.load(resolved.dataset), name, chosen, own.id if own else None)
-    model = wanted.network()
-    haiku_checkpoint.import_into(model, arrays)
+    images = datasets.load(resolved.dataset)
+    wanted = catalogue.spec_for(resolved, images, name, chosen, own.id if own else None)
+    model = haiku_checkpoint.network(wanted.recipe.network, wanted.input_shape, len(images.classes), arrays)
     origin = {"imported_from": file.name, "imported_sha256": of_file(file)}
     artifact = catalogue.keep(wanted, model, own.reveal() if own else None, origin, check)
     click.echo(

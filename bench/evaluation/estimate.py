@@ -91,11 +91,11 @@ def training(spec: Spec, name: str, pairs: Sequence[Pair], images: int, calibrat
     }
     passes, seconds = 0, 0.0
     for source in wanted:
-        fields = recipe_of(spec, name, source)
-        epochs, steps = fields["epochs"], (fields.get("adversary") or {}).get("steps", 0)
+        recipe = recipe_of(spec, name, source)
+        epochs, steps = recipe.epochs, recipe.adversary.steps if recipe.adversary else 0
         front, network = calibration.front(source), calibration.network(source)
-        used = fields.get("images") or images
+        used = recipe.images or images
         passes += epochs * used * (1 + steps)
         step = 2 * network.gradient - network.query + steps * network.gradient
-        seconds += used * (epochs * step + (fields.get("copies") or epochs) * front.query)
+        seconds += used * (epochs * step + (recipe.copies or epochs) * front.query)
     return Training(len(wanted), passes, seconds)

@@ -8,7 +8,7 @@ import numpy as np
 
 from bench.api import BenchError, Defence, Shape
 from bench.keys import PrivateKey
-from bench.models.catalogue import Classifier
+from bench.models.classifier import Classifier
 
 TOLERANCE = 1e-6
 
@@ -31,7 +31,7 @@ class Referee:
     """Checks and classifies adversarial images with the defended model."""
 
     def __init__(self, defence: Defence, classifier: Classifier, key: PrivateKey | None, shape: Shape) -> None:
-        from bench.models.training import classify
+        from bench.models.inference import classify
 
         value = key.reveal() if key is not None else None
         self.logits = classify(classifier.model, lambda x: defence.transform(x, value, classifier.state), shape)

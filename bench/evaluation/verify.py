@@ -19,8 +19,8 @@ from bench.data import datasets
 from bench.evaluation import doubts, images
 from bench.evaluation.referee import Referee
 from bench.keys import PrivateKey
-from bench.models import artifacts, catalogue
-from bench.models.training import Recipe
+from bench.models import artifacts, classifier
+from bench.models import recipe as recipes
 from bench.store import identity, schema, writer
 from bench.support.fingerprint import fingerprint
 
@@ -282,14 +282,14 @@ class BoardCheck:
             dataset = datasets.load(board["dataset"])
             examples = dataset.examples(board["n_examples"])
             plugin = registry.defence(defence["name"], json.loads(defence["params_json"]))
+            network = recipes.network_of(artifact.spec["recipe"])
         except BenchError as error:
             raise CannotJudge(str(error)) from error
         if plugin.version != defence["version"]:
             raise CannotJudge(f"{defence['name']} is of version {plugin.version} here, not {defence['version']}")
-        recipe = Recipe.from_json(artifact.spec["recipe"])
-        spec = catalogue.ClassifierSpec(dataset, defence["name"], plugin, None, recipe)
-        own_key = key if defence["keyed"] else None
-        return Referee(plugin, catalogue.load(spec, artifact), own_key, dataset.shape), examples
+        shape = plugin.output_shape(dataset.shape)
+        loaded = classifier.load(network, shape, len(dataset.classes), artifact.weights, artifact.weights_digest)
+        return Referee(plugin, loaded, key if defence["keyed"] else None, dataset.shape), examples
 
 
 def _key(cell: Row) -> writer.CellKey:

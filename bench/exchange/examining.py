@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
+from bench.api import UsageError
 from bench.exchange.archive import Archive
 from bench.exchange.layout import FLOATS, TABLES, Rows, Tables, cell_of
 from bench.models import artifacts
+from bench.models import recipe as recipes
+from bench.models.architecture import NotInstalled
 from bench.store.writer import VALUES, CellKey
 from bench.support.files import atomic_write
 from bench.support.fingerprint import fingerprint, of_file
 
 MOST_EXAMPLES = 10**7
-LARGEST_NETWORK = (200, 32)  # depth and width
 
 
 def examine(archive: Archive, staged: Path) -> tuple[Tables, list[Rows]]:
@@ -148,9 +150,17 @@ def _stage_weights(archive: Archive, tables: Tables, folder: Path) -> None:
             archive.refuse(f"{name} is not what its description says (sha256 differs)")
         if said not in wanted:
             archive.refuse(f"{name} is of no defence in it")
-        recipe = artifact.spec["recipe"]
-        if not 0 < recipe["depth"] <= LARGEST_NETWORK[0] or not 0 < recipe["width"] <= LARGEST_NETWORK[1]:
-            archive.refuse(f"{name} is of a larger network than any here")
+        _check_network(archive, name, artifact.spec["recipe"])
+
+
+def _check_network(archive: Archive, name: str, recipe: Mapping[str, Any]) -> None:
+    """Whether the network can be built as it is described, and is no larger than it may be."""
+    try:
+        recipes.network_of(recipe).check_limits()
+    except NotInstalled:
+        return  # nothing will be built, nor judged
+    except UsageError as error:
+        archive.refuse(f"{name}: {error}")
 
 
 def _describes(content: Any) -> bool:
@@ -160,6 +170,4 @@ def _describes(content: Any) -> bool:
     spec, record = content.get("spec"), content.get("record")
     if not isinstance(spec, dict) or not isinstance(spec.get("recipe"), dict) or not isinstance(record, dict):
         return False
-    return isinstance(record.get("weights_sha256"), str) and all(
-        type(spec["recipe"].get(name)) is int for name in ("depth", "width")
-    )
+    return isinstance(record.get("weights_sha256"), str)

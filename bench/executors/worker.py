@@ -9,6 +9,7 @@ from typing import Any
 
 from bench import registry
 from bench.api import Attacked, Batch, BenchError, Engine, Knowledge, Source
+from bench.models.architecture import Architecture
 from bench.spec import Spec
 
 
@@ -20,9 +21,9 @@ class Setup:
     dataset: str
     defence_name: str
     defence_settings: Mapping[str, Any]
-    depth: int
-    width: int
+    network: Architecture
     weights: Path
+    weights_sha256: str
     defended: str | None
     own_models: Mapping[str, Path]
     guess: int | None
@@ -91,21 +92,19 @@ class Attacker:
         """What the attacker knows of a defended model."""
         if setup.weights not in self._knowledge:
             from bench.data import datasets
-            from bench.models import artifacts
-            from bench.models.networks import wide_resnet
-            from bench.models.workshop import Bench
+            from bench.models import artifacts, classifier
+            from bench.models.workshop import TrainingWorkshop
 
             dataset = datasets.load(setup.dataset)
             defence = registry.defence(setup.defence_name, setup.defence_settings)
             shape, classes = dataset.shape, len(dataset.classes)
-            model = wide_resnet(defence.output_shape(shape), classes, setup.depth, setup.width)
             weights = artifacts.located(setup.weights)
-            state = artifacts.put_into(model, artifacts.read_arrays(weights), weights)
-            workshop = Bench(
+            found = classifier.load(setup.network, defence.output_shape(shape), classes, weights, setup.weights_sha256)
+            workshop = TrainingWorkshop(
                 setup.spec, dataset, setup.defence_name, defence, weights, setup.defended, setup.own_models,
                 setup.may_train, self._say, setup.command,
             )  # fmt: skip
             self._knowledge[setup.weights] = Knowledge(
-                defence, setup.defence_name, state, model, shape, classes, workshop, setup.guess
+                defence, setup.defence_name, found.state, found.model, shape, classes, workshop, setup.guess
             )
         return self._knowledge[setup.weights]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from sqlalchemy.engine import Engine as Database
 
-from bench.api import BenchError, Defence, UsageError
+from bench.api import Defence, UsageError
 from bench.data import datasets
 from bench.data.datasets import Dataset, Split
 from bench.evaluation.contest import defence_row
@@ -70,8 +70,7 @@ def find_target(spec: Spec, request: str, key_name: str) -> Target:
             f"there is no classifier of {request} under the key '{key_name}' (preset {spec.preset}): train it with "
             f"'bench train --defence {request}', or name another key with --key-name ('bench list models' shows them)"
         )
-    if of_file(artifact.weights) != artifact.weights_digest:
-        raise BenchError(f"{artifact.weights} is not what was saved (its sha256 differs): train it again")
+    artifacts.check_digest(artifact.weights, of_file(artifact.weights), artifact.weights_digest)
     return Target(dataset, name, defence, wanted, artifact)
 
 
@@ -187,14 +186,14 @@ class Search:
             self._waiting = []
 
     def _setup(self) -> SearchSetup:
-        target, recipe = self._target, self._target.classifier_spec.recipe
+        target = self._target
         return SearchSetup(
             target.name,
             dataclasses.asdict(target.defence.settings),
-            recipe.depth,
-            recipe.width,
+            target.classifier_spec.recipe.network,
             len(target.dataset.classes),
             target.artifact.weights,
+            target.artifact.weights_digest,
             self._sample.images.unit(),
             self._sample.images.labels,
             self._race,

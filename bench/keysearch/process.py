@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from bench.keysearch.race import Race
     from bench.keysearch.scorer import Score, Scorer
+    from bench.models.architecture import Architecture
 
 AHEAD = 3  # guesses in the worker's hands for every core
 
@@ -33,10 +34,10 @@ class SearchSetup:
 
     defence_name: str
     defence_settings: Mapping[str, Any]
-    depth: int
-    width: int
+    network: Architecture
     classes: int
     weights: Path
+    weights_sha256: str
     images: np.ndarray  # N×H×W×3, float32, [0,1]
     labels: np.ndarray  # N
     race: Race
@@ -114,14 +115,12 @@ def _serve(pipe: Connection) -> None:
 def _scorer(setup: SearchSetup) -> Scorer:
     from bench import registry
     from bench.keysearch.scorer import Scorer
-    from bench.models import artifacts
-    from bench.models.networks import wide_resnet
+    from bench.models import classifier
 
     defence = registry.defence(setup.defence_name, setup.defence_settings)
     shape = defence.output_shape(setup.images.shape[1:])
-    model = wide_resnet(shape, setup.classes, setup.depth, setup.width)
-    state = artifacts.put_into(model, artifacts.read_arrays(setup.weights), setup.weights)
-    return Scorer(defence, state, model, setup.images, setup.labels, setup.race, setup.to_the_end)
+    found = classifier.load(setup.network, shape, setup.classes, setup.weights, setup.weights_sha256)
+    return Scorer(defence, found.state, found.model, setup.images, setup.labels, setup.race, setup.to_the_end)
 
 
 def _line(error: Exception) -> str:

@@ -118,6 +118,14 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         raise UsageError(f"{path} is not a weights file, or is cut short: {error}") from error
 
 
+def check_digest(weights: Path, found: str, expected: str) -> None:
+    """Raises BenchError if a weights file is another than the one that was kept."""
+    if found != expected:
+        raise BenchError(
+            f"{weights} is not what was saved (its sha256 differs): remove {weights.parent} and train it again"
+        )
+
+
 def arrays_of(model: keras.Model, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """A model's weights by name, and the defence's fitted state."""
     weights = {f"weight:{_name(variable)}": np.asarray(variable) for variable in model.weights}

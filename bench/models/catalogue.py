@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -13,10 +14,13 @@ import numpy as np
 
 import bench
 from bench import registry
-from bench.api import BenchError, Defence, UsageError
+from bench.api import BenchError, Defence, Shape, UsageError
 from bench.data.datasets import Dataset, Split
-from bench.models import artifacts
+from bench.models import artifacts, classifier
+from bench.models import recipe as recipes
 from bench.models.artifacts import Artifact
+from bench.models.classifier import Classifier
+from bench.models.recipe import Recipe
 from bench.spec import Spec
 from bench.support import locks
 from bench.support.cache import home
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-    from bench.models.training import Progress, Recipe
+    from bench.models.training import Progress
 
 
 def described(name: str, defence: Defence) -> dict[str, Any]:
@@ -65,41 +69,18 @@ class ClassifierSpec:
     def fingerprint(self) -> str:
         return fingerprint(self.as_json())
 
-    def network(self) -> keras.Model:
-        from bench.models.networks import wide_resnet
+    @property
+    def input_shape(self) -> Shape:
+        """What the network reads: the shape of a transformed image."""
+        return self.defence.output_shape(self.dataset.shape)
 
-        shape = self.defence.output_shape(self.dataset.shape)
-        return wide_resnet(shape, len(self.dataset.classes), self.recipe.depth, self.recipe.width)
+    def build(self) -> keras.Model:
+        """Its network, with random weights."""
+        return self.recipe.network.build(self.input_shape, len(self.dataset.classes))
 
-
-@dataclasses.dataclass(frozen=True)
-class Classifier:
-    """A classifier in memory, with the defence's fitted state and the digest of its weights."""
-
-    model: keras.Model
-    state: Mapping[str, np.ndarray]
-    digest: str
-    name: str
-
-
-def load(spec: ClassifierSpec, artifact: Artifact) -> Classifier:
-    """The classifier of an artifact, its weights checked against the artifact's digest."""
-    from bench.support.fingerprint import of_file
-
-    if of_file(artifact.weights) != artifact.weights_digest:
-        raise BenchError(
-            f"{artifact.weights} is not what was saved (its sha256 differs): remove {artifact.path} and train again"
-        )
-    return load_file(spec, artifact.weights)
-
-
-def load_file(spec: ClassifierSpec, path: Path) -> Classifier:
-    """The classifier of a weights file, whose architecture must be the spec's."""
-    from bench.support.fingerprint import of_file
-
-    model = spec.network()
-    state = artifacts.put_into(model, artifacts.read_arrays(path), path)
-    return Classifier(model, state, of_file(path), spec.defence_name)
+    def load(self, weights: Path, sha256: str | None = None) -> Classifier:
+        """The classifier with the weights of a file, whose network must be this one's."""
+        return classifier.load(self.recipe.network, self.input_shape, len(self.dataset.classes), weights, sha256)
 
 
 def spec_for(
@@ -115,9 +96,7 @@ def spec_for(
 
     `defended` is the fingerprint of the defended classifier, for a recipe that starts from it.
     """
-    from bench.models.training import Recipe
-
-    fields, start_name = run.recipe(*roles, defence_name)
+    chosen, start_name = recipes.of_run(run, *roles, defence_name)
     start = None
     if start_name == "defended":
         if defended is None:  # given as a file: there is nothing that names it, so train as the defence itself is
@@ -126,7 +105,7 @@ def spec_for(
     elif start_name == "nominal":
         nominal = registry.defence("none", {})
         start = spec_for(run, dataset, "none", nominal, None).fingerprint
-    return ClassifierSpec(dataset, defence_name, defence, key, Recipe.from_json(fields), start)
+    return ClassifierSpec(dataset, defence_name, defence, key, chosen, start)
 
 
 def obtain(
@@ -182,12 +161,13 @@ def train(spec: ClassifierSpec, key: int | None, name: str, track: Track) -> Art
     """Trains the classifier (or goes on where it was interrupted), measures it on the test images, and keeps it."""
     import keras
 
-    from bench.models import transforms
-    from bench.models.training import Trainer, classify
+    from bench.models.inference import classify
+    from bench.models.training import Trainer
+    from bench.models.transforms import TransformedCopies
 
     data = spec.recipe.learnt_from(spec.dataset.training())
     keras.utils.set_random_seed(spec.recipe.seed)
-    model = spec.network()
+    model = spec.build()
     if spec.start is not None:
         start = artifacts.find(spec.start)
         if start is None:
@@ -201,16 +181,16 @@ def train(spec: ClassifierSpec, key: int | None, name: str, track: Track) -> Art
     def transform(images: tf.Tensor) -> tf.Tensor:
         return spec.defence.transform(images, key, state)
 
-    kept = transforms.Kept(spec, transform, data)
-    copies = kept.copies(spec.recipe, track)
+    transformed = TransformedCopies(spec, transform, data)
+    copies = transformed.all(track)
     with track(f"training {name}", spec.recipe.epochs) as tracker:
-        trainer = Trainer(model, spec.recipe, data, len(spec.dataset.classes), transform, kept=copies)
+        trainer = Trainer(model, spec.recipe, data, len(spec.dataset.classes), transform, copies=copies)
         trainer.run(checkpoint, epochs(tracker))
     accuracy = measured(classify(model, transform, spec.dataset.shape), spec.dataset.test)
-    record = {**made(began), "clean_accuracy": accuracy, "test_images": len(spec.dataset.test)}
+    record = {**provenance(began), "clean_accuracy": accuracy, "test_images": len(spec.dataset.test)}
     artifact = artifacts.save(spec.fingerprint, spec.as_json(), artifacts.arrays_of(model, state), record)
     checkpoint.unlink(missing_ok=True)
-    kept.remove()
+    transformed.remove()
     return artifact
 
 
@@ -219,25 +199,25 @@ def measured(logits: Callable[[np.ndarray], np.ndarray], test: Split) -> float:
     return float(np.mean(logits(test.unit()).argmax(axis=1) == test.labels))
 
 
-def made(began: float) -> dict[str, Any]:
+def provenance(began: float) -> dict[str, Any]:
     """With what, and in how many seconds, something was trained."""
     return {
         "seconds": round(time.monotonic() - began),
         "bench": bench.__version__,
-        "tensorflow": registry.importlib.metadata.version("tensorflow"),
+        "tensorflow": importlib.metadata.version("tensorflow"),
     }
 
 
 def keep(spec: ClassifierSpec, model: keras.Model, key: int | None, origin: Mapping[str, str], check: int) -> Artifact:
     """Keeps a classifier that was trained elsewhere, with its accuracy on the first `check` test images."""
-    from bench.models.training import classify
+    from bench.models.inference import classify
 
     began = time.monotonic()
     test = spec.dataset.test.first(check)
     logits = classify(model, lambda images: spec.defence.transform(images, key, {}), spec.dataset.shape)
     record = {
         **origin,
-        "clean_accuracy": float(np.mean(logits(test.unit()).argmax(axis=1) == test.labels)),
+        "clean_accuracy": measured(logits, test),
         "test_images": len(test),
         "seconds": round(time.monotonic() - began),
         "bench": bench.__version__,

@@ -12,13 +12,15 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.api import BenchError, UsageError
-from bench.models.unpickle import load_arrays
+from bench.api import BenchError, Shape, UsageError
+from bench.models.architecture import Architecture
+from bench.support.unpickle import load_arrays
 
 if TYPE_CHECKING:
     import keras
 
 ROOT = "wide_res_net/~/"
+NETWORK = "wide-resnet"
 UNUSED = ("hidden", "counter")
 """What an exponential moving average keeps besides the `average` that the network uses."""
 
@@ -67,8 +69,17 @@ def _flatten(modules: Mapping[Any, Any]) -> Iterator[tuple[str, np.ndarray]]:
             yield f"{module}:{name}", np.asarray(value)
 
 
+def network(architecture: Architecture, shape: Shape, classes: int, arrays: Mapping[str, np.ndarray]) -> keras.Model:
+    """The network with the weights of a checkpoint, as `load` gave it, each array used once."""
+    if architecture.name != NETWORK:
+        raise UsageError(f"a checkpoint of this form is of a {NETWORK}, and the preset's network is {architecture}")
+    model = architecture.build(shape, classes)
+    import_into(model, arrays)
+    return model
+
+
 def import_into(model: keras.Model, arrays: Mapping[str, np.ndarray]) -> None:
-    """Sets all weights of a `wide_resnet` from the arrays of `load`, each array used once; all or none."""
+    """Sets all weights from the arrays; all or none."""
     wanted = {source: variable for layer in model.layers for source, variable in _sources(layer)}
     unused = {f"{name.rpartition(':')[0]}:{part}" for name in wanted if "_ema:" in name for part in UNUSED}
     if missing := sorted(wanted.keys() - arrays.keys()):

@@ -16,7 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from bench.data.datasets import Split
-from bench.models.training import Recipe, augmented
+from bench.models.augmentation import augmented
+from bench.models.recipe import Recipe
 from bench.support.cache import home
 from bench.support.files import atomic_write
 from bench.support.fingerprint import fingerprint
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 CHUNK = 250
 
 
-class Kept:
+class TransformedCopies:
     """The transformed copies of the training images that a classifier's recipe asks for."""
 
     def __init__(self, spec: ClassifierSpec, transform: Callable[[tf.Tensor], tf.Tensor], data: Split) -> None:
@@ -37,33 +38,33 @@ class Kept:
         if spec.recipe.images:
             identity["images"] = spec.recipe.images
         self._folder = home() / "transforms" / fingerprint(identity)[:16]
-        self._transform, self._data = transform, data
+        self._transform, self._data, self._copies = transform, data, spec.recipe.copies
         self._shape = spec.defence.output_shape(spec.dataset.shape)
 
-    def copies(self, recipe: Recipe, track: Track) -> list[np.ndarray]:
-        """The recipe's copies, each computed now if it is not there yet."""
-        return [self._copy(number, recipe.copies, track) for number in range(recipe.copies)]
+    def all(self, track: Track) -> list[np.ndarray]:
+        """One array per copy (N×H'×W'×C), computed now if it is not there yet."""
+        return [self._copy(number, track) for number in range(self._copies)]
 
     def remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _copy(self, number: int, copies: int, track: Track) -> np.ndarray:
+    def _copy(self, number: int, track: Track) -> np.ndarray:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path, mark = self._folder / f"copy-{number}.npy", self._folder / f"copy-{number}.done"
         count = len(self._data)
         done = int(mark.read_text()) if mark.exists() and path.exists() else 0
-        kept = np.lib.format.open_memmap(
+        copy = np.lib.format.open_memmap(
             path, "r+" if done else "w+", np.float16, None if done else (count, *self._shape)
         )
         compiled = tf.function(self._transform, reduce_retracing=True)
-        with track(f"transforming the training images, copy {number + 1} of {copies}", count) as progress:
+        with track(f"transforming the training images, copy {number + 1} of {self._copies}", count) as progress:
             progress.skip(done)
             for start in range(done, count, CHUNK):
                 images = _version(number, self._data.images[start : start + CHUNK], start)
-                kept[start : start + CHUNK] = compiled(tf.constant(images)).numpy()
+                copy[start : start + CHUNK] = compiled(tf.constant(images)).numpy()
                 stop = min(start + CHUNK, count)
                 if (start // CHUNK) % 20 == 19 or stop == count:
-                    kept.flush()
+                    copy.flush()
                     with atomic_write(mark) as stream:
                         stream.write(str(stop).encode())
                 progress.reach(stop)

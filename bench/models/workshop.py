@@ -14,7 +14,10 @@ from bench import registry
 from bench.api import Defence, TrainedClassifier, UsageError, Workshop
 from bench.data.datasets import Dataset
 from bench.models import artifacts, catalogue
-from bench.models.training import Recipe, Trainer, classify
+from bench.models import recipe as recipes
+from bench.models.inference import classify
+from bench.models.recipe import Recipe
+from bench.models.training import Trainer
 from bench.spec import Spec
 from bench.support.cache import home
 from bench.support.fingerprint import fingerprint, of_file
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Bench(Workshop):
+class TrainingWorkshop(Workshop):
     """A workshop for attacks on one defended model. It never saw the private key."""
 
     spec: Spec
@@ -42,8 +45,8 @@ class Bench(Workshop):
     say: Callable[[str], None]
     command: str = ""
     """What trains its models ahead of time, if it is not `bench train`."""
-    given: list[artifacts.Artifact] = dataclasses.field(default_factory=list)
-    """What it has given out, the latest last."""
+    used: list[artifacts.Artifact] = dataclasses.field(default_factory=list)
+    """The artifacts of all models that it was asked for, the latest last."""
 
     def classifier(
         self, defence: str, settings: Mapping[str, Any], key: int | None = None, role: str = ""
@@ -63,8 +66,8 @@ class Bench(Workshop):
         artifact = catalogue.obtain(
             spec, key, self.may_train, self.say, self._command, f"the source {role}" if role and key is None else ""
         )
-        self.given.append(artifact)
-        trained = catalogue.load(spec, artifact)
+        self.used.append(artifact)
+        trained = spec.load(artifact.weights, artifact.weights_digest)
         return TrainedClassifier(plugin, trained.state, trained.model, spec.fingerprint, key)
 
     def front(
@@ -75,8 +78,7 @@ class Bench(Workshop):
         before: Callable[[tf.Tensor], tf.Tensor] | None = None,
         made_of: Mapping[str, Any] | None = None,
     ) -> None:
-        fields, _ = self.spec.recipe(f"{role}:{self.defence_name}", role)
-        recipe = Recipe.from_json(fields)
+        recipe, _ = recipes.of_run(self.spec, f"{role}:{self.defence_name}", role)
         described = {
             "what": role,
             "dataset": self.dataset.name,
@@ -98,7 +100,7 @@ class Bench(Workshop):
                     self.say(f"training {name} (kept for later)")
                     found = self._train_front(described, name, recipe, model, after, before)
             self.say(f"{name}: {100 * found.record['clean_accuracy']:.2f} % of the test images right by itself")
-        self.given.append(found)
+        self.used.append(found)
         arrays = artifacts.read_arrays(found.weights)
         model.set_weights([arrays[str(i)] for i in range(len(model.weights))])
 
@@ -117,7 +119,7 @@ class Bench(Workshop):
         logits = classify(lambda inputs, training: after(model(inputs, training=training)), before, self.dataset.shape)
         test = self.dataset.test
         record = {
-            **catalogue.made(began),
+            **catalogue.provenance(began),
             "clean_accuracy": catalogue.measured(logits, test),
             "test_images": len(test),
         }

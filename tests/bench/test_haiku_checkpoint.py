@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bench.api import BenchError, UsageError
 from bench.models import catalogue, haiku_checkpoint
-from bench.models.networks import wide_resnet
+from tests.networks import wide_resnet
 
 CHANNELS = 8
 Pair = tuple[dict[str, dict[str, np.ndarray]], dict[str, dict[str, np.ndarray]]]
@@ -224,5 +224,5 @@ def test_the_command_keeps_the_classifier_where_a_run_finds_it(tmp_path: Path, m
     found = artifacts.find(wanted.fingerprint)
     assert found is not None
     assert found.record["imported_from"] == "small.npy"
-    kernel = catalogue.load(wanted, found).model.get_layer("init_conv").kernel
+    kernel = wanted.load(found.weights, found.weights_digest).model.get_layer("init_conv").kernel
     np.testing.assert_array_equal(kernel, checkpoint()[0]["wide_res_net/~/init_conv"]["w"])

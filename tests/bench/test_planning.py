@@ -17,9 +17,9 @@ from bench.api import Defence
 from bench.data import datasets
 from bench.evaluation import calibration, estimate
 from bench.evaluation.calibration import Calibration, Seconds
-from bench.models.networks import products, wide_resnet
 from bench.plan import Choice
 from tests.conftest import bench
+from tests.networks import wide, wide_resnet
 
 PLAN = ("plan", "--defence", "block-shuffle", "--attack", "pgd@nominal", "--preset", "smoke", "--norm", "linf")
 
@@ -69,12 +69,12 @@ def test_the_products_are_those_of_the_networks_layers(shape: tuple[int, int, in
         if hasattr(layer, "kernel"):
             places = layer.output.shape[1] * layer.output.shape[2] if len(layer.output.shape) == 4 else 1
             counted += int(np.prod(layer.kernel.shape)) * places
-    assert products(shape, 7, depth, width) == counted
+    assert wide(depth, width).cost(shape, 7) == counted
 
 
 def test_a_well_known_network_has_its_published_size() -> None:
     """WRN-28-10: 5.2 billion multiplications (Zagoruyko and Komodakis count 5.2, later papers 5.25)."""
-    assert products((32, 32, 3), 10, 28, 10) == pytest.approx(5.2e9, rel=0.02)
+    assert wide(28, 10).cost((32, 32, 3), 10) == pytest.approx(5.2e9, rel=0.02)
 
 
 def test_a_deep_network_is_timed_by_a_shallow_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,13 +82,14 @@ def test_a_deep_network_is_timed_by_a_shallow_one(monkeypatch: pytest.MonkeyPatc
     defence, said = registry.defence("block-shuffle", {}), list[str]()
     watch = Calibration(paper, images, "block-shuffle", defence, said.append)
     monkeypatch.setattr(watch, "_timed", lambda forward, shape: Seconds(1.0, 3.0))
-    longer = {depth: products((32, 32, 3), 10, depth, 16) / products((32, 32, 3), 10, 16, 16) for depth in (70, 106)}
+    cost = {depth: wide(depth, 16).cost((32, 32, 3), 10) for depth in (16, 70, 106)}
+    longer = {depth: cost[depth] / cost[16] for depth in (70, 106)}
     assert watch.source("nominal") == Seconds(longer[70], 3 * longer[70])
     assert watch.source("at-linf") == Seconds(longer[106], 3 * longer[106])
     assert watch.source("surrogate:3") == Seconds(1 + longer[70], 3 + 3 * longer[70])
     assert watch.judging() == 1 + longer[70]
-    assert watch.scaled == {70, 106}
-    assert said == ["timing a network of 16 layers, 16 wide, on 32×32×3", "timing the transform of block-shuffle"]
+    assert watch.stand_ins == {str(wide(depth, 16)): str(wide(16, 16)) for depth in (70, 106)}
+    assert said == ["timing wide-resnet[depth=16,width=16] on 32×32×3", "timing the transform of block-shuffle"]
 
 
 def test_what_is_timed_is_the_pass_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,10 +119,13 @@ class Slow(Defence):
 def test_the_papers_plan_is_made_in_a_minute_or_two(tmp_path: Path) -> None:
     done = bench("plan", "--defence", "linac", "--attack", "all", "--preset", "paper", cwd=tmp_path, timeout=240)
     assert done.returncode == 0, done.stderr
-    assert "timing a network of 16 layers, 16 wide" in done.stderr
+    assert "timing wide-resnet[depth=16,width=16]" in done.stderr
     assert "timing the transform of linac" in done.stderr
     sources, images, gradients, queries = 25, 2 * 10_000, 1000 + 36_000 + 1900, 100_000 + 5000
     assert f"linac: {4 * 2 * sources} cells, at most {sources * images * gradients:,} gradients" in done.stdout
     assert f"{sources * images * queries:,} queries" in done.stdout
     assert "…" not in done.stdout, "no count is cut off"
-    assert "assumed: a network of 70 or 106 layers takes as much longer" in done.stdout
+    assert (
+        "assumed: wide-resnet[depth=106,width=16] takes as much longer than wide-resnet[depth=16,width=16]"
+        in done.stdout
+    )

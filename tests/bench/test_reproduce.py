@@ -94,7 +94,7 @@ def put_untrained(run: spec.Spec) -> None:
             defence = registry.defence(name, defence.reconstruction())
         wanted = catalogue.spec_for(run, images, name, defence, key, role[:1], defended)
         keras.utils.set_random_seed(number)
-        arrays = artifacts.arrays_of(wanted.network(), defence.fit(images.training().unit()))
+        arrays = artifacts.arrays_of(wanted.build(), defence.fit(images.training().unit()))
         record = {"clean_accuracy": 0.5, "test_images": len(images.test), "seconds": 0}
         artifacts.save(wanted.fingerprint, wanted.as_json(), arrays, record)
 

@@ -9,11 +9,12 @@ import pytest
 
 from bench import keys, plan, spec
 from bench.api import BenchError
-from bench.models import artifacts, shipped
+from bench.evaluation import zoo
+from bench.models import artifacts
 from bench.support.fingerprint import of_file
 from tests.conftest import bench
 
-ENTRIES = shipped.manifest()
+ENTRIES = zoo.manifest()
 
 
 def test_the_manifest_lists_everything_in_the_zoo_and_nothing_else():
@@ -35,7 +36,7 @@ def test_an_entry_is_what_its_artifact_says(entry):
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_the_default_preset_means_what_ships(entry, monkeypatch, tmp_path):
     monkeypatch.setenv("BENCH_HOME", str(tmp_path))
-    assert shipped.Shelf(spec.resolve("laptop"), keys.published(), print).fingerprint(entry.name) == entry.fingerprint
+    assert zoo.ZooBuilder(spec.resolve("laptop"), keys.published(), print).fingerprint(entry.name) == entry.fingerprint
 
 
 @pytest.mark.parametrize("defence", [entry.name for entry in ENTRIES if "@" not in entry.name])
@@ -46,7 +47,7 @@ def test_every_source_behind_all_ships(defence):
         assert plain.get(pair.source, f"{defence}@{pair.source}") in ships
 
 
-class Measured(shipped.Shelf):
+class Measured(zoo.ZooBuilder):
     """Says of every model that it gets this share of the images right."""
 
     def __init__(self, share: float) -> None:
@@ -59,7 +60,7 @@ class Measured(shipped.Shelf):
 @pytest.mark.parametrize(("off", "found"), [(0.0005, False), (-0.0005, False), (0.002, True), (-0.002, True)])
 def test_an_accuracy_that_is_another_is_named(off, found):
     entry = ENTRIES[0]
-    problem = shipped.problem(entry, Measured(entry.clean_accuracy + off), print)
+    problem = zoo.problem(entry, Measured(entry.clean_accuracy + off), print)
     assert (problem is not None) is found
     if problem:
         assert entry.name in problem
@@ -71,16 +72,16 @@ def test_a_model_that_cannot_be_built_is_named():
         def accuracy(self, name: str) -> float:
             raise BenchError("there is no such classifier")
 
-    problem = shipped.problem(ENTRIES[0], Refusing(0.0), print)
+    problem = zoo.problem(ENTRIES[0], Refusing(0.0), print)
     assert problem == f"{ENTRIES[0].name}: there is no such classifier"
 
 
 def test_other_weights_and_missing_ones_are_named():
     entry = ENTRIES[0]
     changed = dataclasses.replace(entry, record={**entry.record, "weights_sha256": "0" * 64})
-    assert "sha256 differs" in shipped.problem(changed, Measured(entry.clean_accuracy), print)
+    assert "sha256 differs" in zoo.problem(changed, Measured(entry.clean_accuracy), print)
     gone = dataclasses.replace(entry, fingerprint="0" * 64)
-    assert "not in the zoo" in shipped.problem(gone, Measured(entry.clean_accuracy), print)
+    assert "not in the zoo" in zoo.problem(gone, Measured(entry.clean_accuracy), print)
 
 
 def test_the_sample_inside_the_package_is_too_little_to_verify(tmp_path):
@@ -90,8 +91,8 @@ def test_the_sample_inside_the_package_is_too_little_to_verify(tmp_path):
 
 
 def test_a_manifest_is_read_as_it_was_written(monkeypatch, tmp_path):
-    monkeypatch.setattr(shipped, "MANIFEST", tmp_path / "manifest.json")
+    monkeypatch.setattr(zoo, "MANIFEST", tmp_path / "manifest.json")
     found = {entry.name: artifacts.find(entry.fingerprint) for entry in ENTRIES}
-    shipped.write_manifest([entry.name for entry in ENTRIES], found)
-    assert shipped.manifest() == ENTRIES
+    zoo.write_manifest([entry.name for entry in ENTRIES], found)
+    assert zoo.manifest() == ENTRIES
     assert json.loads((tmp_path / "manifest.json").read_text())[0]["name"] == ENTRIES[0].name

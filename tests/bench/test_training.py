@@ -12,19 +12,21 @@ import tensorflow as tf
 from bench.api import BenchError, UsageError
 from bench.data.datasets import Split
 from bench.models.artifacts import arrays_of, put_into, read_arrays
-from bench.models.networks import wide_resnet
-from bench.models.training import Recipe, Trainer, augmented
+from bench.models.augmentation import augmented
+from bench.models.recipe import Recipe
+from bench.models.training import Trainer
 from bench.support import devices
+from tests.networks import wide, wide_resnet
 
 devices.configure()
 RANDOM = np.random.default_rng(0)
 DATA = Split(RANDOM.integers(0, 256, (48, 8, 8, 3), np.uint8), RANDOM.integers(0, 3, 48).astype(np.int32))
-RECIPE = Recipe(depth=10, width=1, epochs=4, batch_size=16, slices=2, learning_rate=0.05)
+RECIPE = Recipe(wide(10, 1), epochs=4, batch_size=16, slices=2, learning_rate=0.05)
 
 
 def a_trainer(recipe: Recipe = RECIPE) -> Trainer:
     keras.utils.set_random_seed(recipe.seed)
-    return Trainer(wide_resnet((8, 8, 3), 3, recipe.depth, recipe.width), recipe, DATA, 3)
+    return Trainer(recipe.network.build((8, 8, 3), 3), recipe, DATA, 3)
 
 
 class Interrupted(Exception):
@@ -50,7 +52,7 @@ def test_interrupted_and_resumed_is_as_if_it_never_was(tmp_path: Path) -> None:
 
 def test_training_learns() -> None:
     losses: list[float] = []
-    recipe = Recipe(depth=10, width=1, epochs=40, batch_size=16, learning_rate=0.05, cutmix=False, crop_and_flip=False)
+    recipe = Recipe(wide(10, 1), epochs=40, batch_size=16, learning_rate=0.05, cutmix=False, crop_and_flip=False)
     trainer = a_trainer(recipe)
     for _ in range(recipe.epochs):
         trainer._run_epoch(lambda p: losses.append(p.loss))
@@ -60,9 +62,7 @@ def test_training_learns() -> None:
 
 def test_a_diverging_training_says_so(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="diverged in epoch 1"):
-        a_trainer(Recipe(depth=10, width=1, epochs=1, batch_size=16, learning_rate=1e30)).run(
-            tmp_path / "c", lambda p: None
-        )
+        a_trainer(Recipe(wide(10, 1), epochs=1, batch_size=16, learning_rate=1e30)).run(tmp_path / "c", lambda p: None)
 
 
 @pytest.mark.parametrize("field", [

@@ -13,7 +13,7 @@ from bench.evaluation import contest
 from bench.executors.worker import Attacker
 from bench.keys import PrivateKey
 from bench.models import artifacts, catalogue
-from bench.models.workshop import Bench as Workshop
+from bench.models.workshop import TrainingWorkshop
 from bench.spec import Spec
 from bench.support.fingerprint import of_file
 
@@ -65,7 +65,7 @@ def write_manifest(names: Iterable[str], found: Mapping[str, artifacts.Artifact]
     MANIFEST.write_text(json.dumps([dataclasses.asdict(entry) for entry in entries], indent=1) + "\n")
 
 
-class Shelf:
+class ZooBuilder:
     """Builds the models of the zoo by name, and measures them on all test images."""
 
     def __init__(self, spec: Spec, key: PrivateKey, say: Say, may_train: bool = False) -> None:
@@ -90,12 +90,12 @@ class Shelf:
             return ready.defended
         self.source(name)
         workshop = self._attacker.known(ready.setup(self._may_train)).workshop
-        assert isinstance(workshop, Workshop)
-        return workshop.given[-1].fingerprint
+        assert isinstance(workshop, TrainingWorkshop)
+        return workshop.used[-1].fingerprint
 
     def accuracy(self, name: str) -> float:
         """The share of the dataset's test images that it gets right, a defended model with its key."""
-        from bench.models.training import classify
+        from bench.models.inference import classify
 
         ready = self.contest(name)
         if "@" in name:
@@ -106,7 +106,7 @@ class Shelf:
         return catalogue.measured(logits, ready.dataset.test)
 
 
-def problem(entry: Entry, shelf: Shelf, say: Say) -> str | None:
+def problem(entry: Entry, builder: ZooBuilder, say: Say) -> str | None:
     """What does not hold of an entry, if anything: a weights file that was changed, or an accuracy that is another."""
     artifact = artifacts.find(entry.fingerprint)
     if artifact is None:
@@ -118,7 +118,7 @@ def problem(entry: Entry, shelf: Shelf, say: Say) -> str | None:
     if of_file(artifact.weights) != entry.record["weights_sha256"]:
         return f"{entry.name}: {artifact.weights} is not what the manifest lists (its sha256 differs)"
     try:
-        accuracy, listed = 100 * shelf.accuracy(entry.name), 100 * entry.clean_accuracy
+        accuracy, listed = 100 * builder.accuracy(entry.name), 100 * entry.clean_accuracy
     except BenchError as error:
         return f"{entry.name}: {error}"
     say(f"{entry.name}: {accuracy:.2f} % of the test images, {listed:.2f} % in the manifest")

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from bench.api import BenchError
+from bench.errors import BenchError
 
 
 def _latin1(text: str, encoding: str = "latin1") -> bytes:

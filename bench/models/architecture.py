@@ -1,0 +1,96 @@
+"""Which network a classifier is, as a value: a registered network's name and version with all its settings.
+
+It is what recipes, artifacts and the set-ups of other processes carry; the network itself is made from it on use.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from bench import registry
+from bench.api import Network, Shape, UsageError
+
+if TYPE_CHECKING:
+    import keras
+
+
+class NotInstalled(UsageError):
+    """A network that is not registered here, or in another version only."""
+
+
+_READ = {"name": str, "version": str, "settings": Mapping}
+_READ_AS = {"name": "text", "version": "text", "settings": "a table"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """A network by name, with plain values for settings. Made by `named`, which completes and checks them."""
+
+    name: str
+    version: str
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def named(cls, name: str, settings: Mapping[str, Any] | None = None) -> Architecture:
+        """The network of this name with these settings, and its defaults for the others."""
+        try:
+            registry.entry("networks", name)
+        except UsageError as error:
+            raise NotInstalled(str(error)) from None
+        return cls._of(name, registry.network(name, settings or {}))
+
+    @classmethod
+    def _of(cls, name: str, network: Network) -> Architecture:
+        return cls(name, network.version, dataclasses.asdict(network.settings))
+
+    @classmethod
+    def read(cls, given: Any) -> Architecture:
+        """From `name[setting=value,…]`, or from what `as_json` gave."""
+        if isinstance(given, str):
+            return cls.named(*registry.parse(given))
+        if not isinstance(given, Mapping) or not _READ.keys() >= given.keys() >= {"name"}:
+            raise UsageError(f"network is {given!r}; give 'name[setting=value,…]', or a table of name and settings")
+        for field, value in given.items():
+            if not isinstance(value, _READ[field]):
+                raise UsageError(f"network: {field} is {value!r}; it must be {_READ_AS[field]}")
+        found = cls.named(given["name"], given.get("settings"))
+        if given.get("version", found.version) != found.version:
+            raise NotInstalled(f"network {found.name} is of version {found.version} here, not {given['version']}")
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        return {"name": self.name, "version": self.version, "settings": dict(self.settings)}
+
+    def __str__(self) -> str:
+        """As one asks for it."""
+        settings = ",".join(f"{name}={_text(value)}" for name, value in self.settings.items())
+        return f"{self.name}[{settings}]" if settings else self.name
+
+    @property
+    def _network(self) -> Network:
+        return registry.network(self.name, self.settings)
+
+    def build(self, shape: Shape, classes: int) -> keras.Model:
+        """Transformed images (B×H×W×C, of this shape) to logits (B×classes), with random weights."""
+        return self._network.build(shape, classes)
+
+    def cost(self, shape: Shape, classes: int) -> int:
+        """The multiplications of a forward pass over one image."""
+        return self._network.cost(shape, classes)
+
+    def timed_by(self) -> Architecture:
+        """A cheaper one of its kind, to be timed in its place; itself where it has none."""
+        return self._of(self.name, self._network.timed_by())
+
+    def check_limits(self) -> None:
+        """Raises UsageError if it is larger than what is taken from somebody else's results."""
+        for name, largest in self._network.limits.items():
+            values = self.settings[name] if isinstance(self.settings[name], list | tuple) else [self.settings[name]]
+            if any(value > largest for value in values):
+                raise UsageError(f"network {self}: {name} is above {largest}, the most that is taken from elsewhere")
+
+
+def _text(value: Any) -> str:
+    return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
