@@ -15,11 +15,15 @@ from bench import flags as flags
 from bench.attacker_keys import attacker_key as attacker_key
 from bench.errors import BenchError as BenchError
 from bench.errors import UsageError as UsageError
+from bench.sources import LAST as LAST
 from bench.sources import Gradient as Gradient
 from bench.sources import Loss as Loss
 from bench.sources import ModelSource as ModelSource
 from bench.sources import Source as Source
+from bench.sources import SourceDescription as SourceDescription
+from bench.sources import Stage as Stage
 from bench.sources import each_image as each_image
+from bench.sources import kind_of as kind_of
 
 if TYPE_CHECKING:
     import keras
@@ -46,9 +50,20 @@ class Plugin(abc.ABC):  # noqa: B024 (what must be written is in its subclasses)
     """Whether `all` means it too; one that is a part or a variant of another is asked for by name."""
     beyond: ClassVar[bool] = False
     """Whether it goes beyond the published evaluation: behind `everything`, and marked so."""
+    label: ClassVar[str] = ""
+    """What people call it, if not by the name it is registered under."""
+    meaning: ClassVar[str] = ""
+    """What it does, in half a sentence, for readers of the pages; by default its description in `bench list`."""
+    place: ClassVar[int] = LAST
+    """Where it stands in tables, the lowest first; those of one place stand by name."""
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = self.Settings() if settings is None else settings
+
+    @classmethod
+    def explanation(cls) -> str:
+        """What it does, in its own words."""
+        return cls.meaning or (cls.__doc__ or "").strip().split("\n")[0]
 
 
 class Defence(Plugin):
@@ -249,7 +264,11 @@ class Strategy(Plugin):
 
     @abc.abstractmethod
     def sources(self, defence: Defence) -> Sequence[str]:
-        """The names of the sources it has against this defence; empty where it does not apply."""
+        """The names of the sources it has against this defence, `kind` or `kind:number`; empty where it does not apply."""
+
+    def describe(self, source: str, defence: Defence) -> SourceDescription:
+        """What one of its sources is. By itself a source is taken for the defence with a network behind it."""
+        return SourceDescription(kind_of(source))
 
     def builds(self, defence: Defence, source: str) -> bool:
         """Whether it can build this source against this defence, though `sources` may not name it."""
@@ -261,6 +280,10 @@ class Strategy(Plugin):
 
     needs_key: ClassVar[bool] = False
     """Whether its sources are computed with the private key: outside every threat model, and run beside the referee."""
+    needs_guess: ClassVar[bool] = False
+    """Whether its sources are computed with a key that the attacker has found: there are none without `--key-guess`."""
+    user_models: ClassVar[bool] = False
+    """Whether its sources are the models that the user gives with `--source`."""
     has_gradient: ClassVar[bool] = True
     """Whether its sources have gradients; without, only black-box engines run on them."""
 

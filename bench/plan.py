@@ -10,11 +10,20 @@ from typing import Any
 import numpy as np
 
 from bench import registry
-from bench.api import Defence, Strategy, UsageError
+from bench.api import BenchError, Defence, SourceDescription, Strategy, UsageError
 from bench.spec import Spec
 from bench.support.fingerprint import fingerprint
 
 ALL, EVERYTHING = "all", "everything"
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A model that a source is, or one of several that it is made of."""
+
+    source: str
+    """The name it has as a source of its own."""
+    description: SourceDescription
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +36,12 @@ class Pair:
     source: str
     strategy: str
     inside_threat_model: bool
+    description: SourceDescription
+    """Of the source."""
+    models: tuple[Model, ...]
+    """What the source computes with: itself, or its members."""
     needs_key: bool = False
+    needs_guess: bool = False
 
     @property
     def name(self) -> str:
@@ -66,126 +80,176 @@ def requested(
 def pairs(requests: Sequence[str], defence_name: str, defence: Defence, choice: Choice | None = None) -> list[Pair]:
     """The pairs that `--attack` values mean for a defence: engines, strategies, exact pairs, `all` and `everything`."""
     choice = choice or Choice()
-    strategies = _strategies(choice.strategies)
-    offered = [
-        (source, name)
-        for name, strategy in strategies.items()
-        if strategy.in_all
-        for source in strategy.sources(defence)
-    ]
-    offered += [(source, "own-models") for source in choice.own_models]
-    if choice.guess and defence.keyed:
-        offered.append(("guessed-key", "guessed-key"))
+    planner = Planner(defence_name, defence, choice)
     chosen: dict[tuple[str, str, str], Pair] = {}
     for request in requests:
-        for engine, settings, source, strategy, inside in _expand(
-            request, defence_name, defence, strategies, offered, choice
-        ):
-            plugin = registry.engine_class(engine)
-            budget = choice.budgets.get(source.partition(":")[0], {}).get(engine, {})
-            resolved = registry.settings_of(plugin, engine, {**choice.engines.get(engine, {}), **budget, **settings})
-            pair = Pair(engine, plugin.version, resolved, source, strategy, inside, strategies[strategy].needs_key)
-            chosen.setdefault((engine, fingerprint(resolved), source), pair)
+        for combination in planner.meant(request):
+            pair = planner.pair(combination)
+            chosen.setdefault((pair.engine, fingerprint(pair.settings), pair.source), pair)
     engines = {pair.engine for pair in chosen.values()}
     work = {engine: registry.engine(engine, choice.engines.get(engine, {})).work(1) for engine in engines}
     return sorted(chosen.values(), key=lambda p: (work[p.engine], p.engine, p.source))  # every source early, cheaply
 
 
-def _strategies(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Strategy]:
-    return {name: registry.strategy(name, settings.get(name, {})) for name in registry.strategy_classes()}
+@dataclasses.dataclass(frozen=True)
+class Offer:
+    """A source that a strategy has against the defence."""
+
+    source: str
+    strategy: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Combination:
+    """An engine on an offered source, as a request has it: with the settings that it names itself."""
+
+    engine: str
+    settings: Mapping[str, str]
+    offer: Offer
+    inside_threat_model: bool = True
+
+
+class Planner:
+    """What requests mean for one defence: the strategies with their settings, and the sources that they offer."""
+
+    def __init__(self, defence_name: str, defence: Defence, choice: Choice) -> None:
+        self._name, self._defence, self._choice = defence_name, defence, choice
+        self._strategies = {
+            name: registry.strategy(name, choice.strategies.get(name, {})) for name in registry.strategy_classes()
+        }
+        self._offered = self._offers(s for s, strategy in self._strategies.items() if strategy.in_all)
+
+    def pair(self, combination: Combination) -> Pair:
+        """The combination under the run's settings: the engine's own, those for this kind of source, those requested."""
+        offer, engine, choice = combination.offer, combination.engine, self._choice
+        strategy, plugin = self._strategies[offer.strategy], registry.engine_class(engine)
+        description = strategy.describe(offer.source, self._defence)
+        budget = choice.budgets.get(description.kind, {}).get(engine, {})
+        settings = {**choice.engines.get(engine, {}), **budget, **combination.settings}
+        return Pair(
+            engine=engine,
+            engine_version=plugin.version,
+            settings=registry.settings_of(plugin, engine, settings),
+            source=offer.source,
+            strategy=offer.strategy,
+            inside_threat_model=combination.inside_threat_model,
+            description=description,
+            models=tuple(self._models(offer.source, description, ())),
+            needs_key=strategy.needs_key,
+            needs_guess=strategy.needs_guess,
+        )
+
+    def meant(self, request: str) -> list[Combination]:
+        """What one `--attack` value means."""
+        left, at, source = request.partition("@")
+        if not at and left in (ALL, EVERYTHING):
+            return self._everything(beyond=left == EVERYTHING)
+        name, settings = registry.parse(left)
+        registry.entry("attacks", name)
+        if name in self._strategies:
+            return self._whole_strategy(request, name)
+        if at:
+            return [self._exact(name, settings, source)]
+        if not self._offered:
+            raise UsageError(f"no strategy has a source against {self._name}")
+        return [Combination(name, settings, offer) for offer in self._offered]
+
+    def _everything(self, beyond: bool) -> list[Combination]:
+        offers = self._offered
+        if beyond:
+            offers = [*offers, *self._offers(s for s, strategy in self._strategies.items() if strategy.beyond)]
+        return [Combination(engine, {}, offer) for engine in _engines(beyond) for offer in offers]
+
+    def _whole_strategy(self, request: str, name: str) -> list[Combination]:
+        """Every engine on every source of a strategy; where the sources give no gradient, the engines that need none."""
+        if request != name:
+            raise UsageError(f"'{request}': {name} is a strategy, it takes neither settings nor a source")
+        strategy = self._strategies[name]
+        sources = self._sources(strategy)
+        if not sources:
+            if strategy.sources(self._defence) or strategy.user_models:
+                self._must_be_there(name, strategy)
+            raise UsageError(f"{name} has no source against {self._name}: {self._applicable()}")
+        if strategy.needs_key and not self._choice.outside:
+            reason = strategy.refusal(self._defence, sources[0])
+            raise UsageError(
+                f"{name} is outside the threat model of {self._name}: {reason}; "
+                "--outside-threat-model runs it all the same, on rows of their own"
+            )
+        engines = [e for e in _engines() if strategy.has_gradient or not registry.engine_class(e).needs_gradient]
+        return [Combination(e, {}, Offer(s, name), not strategy.needs_key) for e in engines for s in sources]
+
+    def _exact(self, engine: str, settings: Mapping[str, str], source: str) -> Combination:
+        """An engine on a source by its name, which may be one that is not offered unasked."""
+        for offer in self._offered:
+            if offer.source == source:
+                return Combination(engine, settings, offer)
+        for name, strategy in self._strategies.items():
+            if reason := strategy.refusal(self._defence, source):
+                self._must_be_allowed(f"{engine}@{source}", strategy, reason)
+                return Combination(engine, settings, Offer(source, name), inside_threat_model=False)
+        for name, strategy in self._strategies.items():
+            if strategy.builds(self._defence, source):
+                self._must_be_there(f"{engine}@{source}", strategy)
+                return Combination(engine, settings, Offer(source, name))
+        known = [offer.source for offer in self._offered]
+        raise UsageError(
+            f"unknown source '{source}' against {self._name}{registry.did_you_mean(source, known)}; {self._applicable()}"
+        )
+
+    def _must_be_allowed(self, what: str, strategy: Strategy, reason: str) -> None:
+        """Refuses what is outside the threat model, unless the user allows it and it can be run with the private key."""
+        if not self._choice.outside:
+            raise UsageError(
+                f"{what} is outside the threat model of {self._name}: {reason}; "
+                "--outside-threat-model runs it all the same, on a row of its own"
+            )
+        if not strategy.needs_key:
+            keyed = [s for other in self._strategies.values() if other.needs_key for s in other.sources(self._defence)]
+            raise UsageError(f"{what}: {reason}; outside the threat model there are {', '.join(keyed) or 'no sources'}")
+
+    def _must_be_there(self, what: str, strategy: Strategy) -> None:
+        """Refuses a source that is made of something the user did not give."""
+        if strategy.needs_guess and not self._choice.guess:
+            raise UsageError(f"{what} needs a key to try: give it with --key-guess FILE")
+        if strategy.user_models:
+            raise UsageError(f"{what}: there is no such model; bring it with --source FILE.keras")
+
+    def _offers(self, strategies: Iterable[str]) -> list[Offer]:
+        """What these strategies offer, as far as it is inside the threat model."""
+        inside = [(name, self._strategies[name]) for name in strategies if not self._strategies[name].needs_key]
+        return [Offer(source, name) for name, strategy in inside for source in self._sources(strategy)]
+
+    def _sources(self, strategy: Strategy) -> list[str]:
+        """The sources that a strategy has against the defence, with what the user gave."""
+        if strategy.user_models:
+            return list(self._choice.own_models)
+        if strategy.needs_guess and not self._choice.guess:
+            return []
+        return list(strategy.sources(self._defence))
+
+    def _models(self, source: str, description: SourceDescription, above: tuple[str, ...]) -> Iterable[Model]:
+        """The source itself, or the models of its members; `above` are the sources that it is a member of."""
+        if source in above:
+            raise BenchError(f"source '{source}' is described as a member of itself")
+        if not description.members:
+            yield Model(source, description)
+        for member in description.members:
+            yield from self._models(member, self._described(member, source), (*above, source))
+
+    def _described(self, member: str, source: str) -> SourceDescription:
+        for strategy in self._strategies.values():
+            if strategy.builds(self._defence, member):
+                return strategy.describe(member, self._defence)
+        raise BenchError(f"source '{source}' is described as made of '{member}', which no strategy has")
+
+    def _applicable(self) -> str:
+        return f"its sources are {', '.join(f'{o.source} ({o.strategy})' for o in self._offered) or 'none'}"
 
 
 def _engines(beyond: bool = False) -> list[str]:
     """The engines behind `all`, or `everything`; parts of other engines are asked for by name."""
     return [name for name, plugin in registry.engine_classes().items() if plugin.in_all or (beyond and plugin.beyond)]
-
-
-Expanded = tuple[str, Mapping[str, str], str, str, bool]
-"""Engine, its settings, source, strategy, and whether the pair is inside the threat model."""
-
-
-def _expand(
-    request: str,
-    defence_name: str,
-    defence: Defence,
-    strategies: Mapping[str, Strategy],
-    offered: Sequence[tuple[str, str]],
-    choice: Choice,
-) -> Iterable[Expanded]:
-    left, at, source = request.partition("@")
-    if left == ALL and not at:
-        return [(engine, {}, s, strategy, True) for engine in _engines() for s, strategy in offered]
-    if left == EVERYTHING and not at:
-        more = [
-            (s, name) for name, strategy in strategies.items() if strategy.beyond for s in strategy.sources(defence)
-        ]
-        return [(engine, {}, s, name, True) for engine in _engines(beyond=True) for s, name in (*offered, *more)]
-    name, settings = registry.parse(left)
-    registry.entry("attacks", name)
-    if name in strategies:
-        return _whole_strategy(request, defence_name, defence, strategies[name], name, offered, choice)
-    if not at:
-        if not offered:
-            raise UsageError(f"no strategy has a source against {defence_name}")
-        return [(name, settings, s, strategy, True) for s, strategy in offered]
-    if found := next((strategy for s, strategy in offered if s == source), None):
-        return [(name, settings, source, found, True)]
-    for strategy_name, strategy in strategies.items():
-        reason = strategy.refusal(defence, source)
-        if reason and not choice.outside:
-            raise UsageError(
-                f"{name}@{source} is outside the threat model of {defence_name}: {reason}; "
-                "--outside-threat-model runs it all the same, on a row of its own"
-            )
-        if reason and strategy.needs_key:
-            return [(name, settings, source, strategy_name, False)]
-        if reason:
-            raise UsageError(f"{name}@{source}: {reason}; {name}@key-leaked is that attack, outside the threat model")
-    for strategy_name, strategy in strategies.items():
-        if strategy.builds(defence, source):
-            if strategy_name == "guessed-key" and not choice.guess:
-                raise UsageError(f"{name}@{source} needs a key to try: give it with --key-guess FILE")
-            if strategy_name == "own-models":
-                raise UsageError(f"{name}@{source}: there is no such model; bring it with --source FILE.keras")
-            return [(name, settings, source, strategy_name, True)]
-    known = [s for s, _ in offered]
-    raise UsageError(
-        f"unknown source '{source}' against {defence_name}{registry.did_you_mean(source, known)}; "
-        f"{_applicable(defence_name, offered)}"
-    )
-
-
-def _whole_strategy(
-    request: str,
-    defence_name: str,
-    defence: Defence,
-    strategy: Strategy,
-    name: str,
-    offered: Sequence[tuple[str, str]],
-    choice: Choice,
-) -> Iterable[Expanded]:
-    """Every engine on every source of a strategy; where the sources give no gradient, the engines that need none."""
-    if request != name:
-        raise UsageError(f"'{request}': {name} is a strategy, it takes neither settings nor a source")
-    own = [s for s, of in offered if of == name] or list(strategy.sources(defence))
-    if strategy.needs_key:
-        reason = strategy.refusal(defence, name)
-        if reason is None:
-            raise UsageError(f"{name} has no source against {defence_name}, which has no key")
-        if not choice.outside:
-            raise UsageError(
-                f"{name} is outside the threat model of {defence_name}: {reason}; "
-                "--outside-threat-model runs it all the same, on rows of their own"
-            )
-        own = [name]
-    if not own:
-        raise UsageError(f"{name} has no source against {defence_name}: {_applicable(defence_name, offered)}")
-    engines = [e for e in _engines() if strategy.has_gradient or not registry.engine_class(e).needs_gradient]
-    return [(engine, {}, s, name, not strategy.needs_key) for engine in engines for s in own]
-
-
-def _applicable(defence_name: str, offered: Sequence[tuple[str, str]]) -> str:
-    return f"its sources are {', '.join(f'{s} ({strategy})' for s, strategy in offered) or 'none'}"
 
 
 def shards(n_examples: int, done: Iterable[tuple[int, int]], size: int) -> list[tuple[int, int]]:

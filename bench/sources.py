@@ -6,7 +6,7 @@ import abc
 import dataclasses
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -61,6 +61,40 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def gradient(self, loss: Loss, images: tf.Tensor, *labels: tf.Tensor) -> Gradient:
         """`loss(logits, *labels)` for every image, and its gradient with respect to that image."""
+
+
+LAST = 1000
+"""The place in tables of what does not ask for another."""
+
+Stage = Literal["bypass", "defence", "reconstruction"]
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceDescription:
+    """What a source is, as its strategy describes it: read by plans and estimates, stored, and shown on pages."""
+
+    kind: str
+    """What it is one of, `surrogate` for surrogate:3: presets have budgets and pages have explanations by kind."""
+    label: str = ""
+    """What people call the kind, if not by its name."""
+    meaning: str = ""
+    """What the kind is, in half a sentence, for readers of the pages."""
+    place: int = LAST
+    """Where the kind stands in tables, the lowest first; those of one place stand by name."""
+    members: tuple[str, ...] = ()
+    """The sources it is made of, if it is several at once; one that is named twice is two models of its kind."""
+    through: tuple[Stage, ...] = ("defence",)
+    """What an image passes through before the network, and a gradient after it: nothing for a network on plain images."""
+    trained: bool = True
+    """Whether the attacker trains something for it, beyond what its members need."""
+    recipes: tuple[str, ...] | None = None
+    """The roles (of `Workshop`) by whose recipes it may have been trained: with other recipes it is another source.
+    None where it may be any of them."""
+
+
+def kind_of(source: str) -> str:
+    """A source's name without its number: `surrogate` of surrogate:3."""
+    return source.partition(":")[0]
 
 
 class ModelSource(Source):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,11 @@ class Spec:
         layers = (self.against.get("all", {}), self.against.get(defence, {}))
         names = {name for layer in layers for name in layer}
         return {name: {k: v for layer in layers for k, v in layer.get(name, {}).items()} for name in sorted(names)}
+
+    def recipes_of(self, roles: Sequence[str] | None, defence: str) -> dict[str, dict[str, Any]]:
+        """The recipes of these roles against a defence, and of the undefended network that others start from; None: all."""
+        own = {"none", *(roles or ()), *(f"{role}:{defence}" for role in roles or ())}
+        return {name: dict(self.recipes[name]) for name in sorted(self.recipes) if roles is None or name in own}
 
     def recipe(self, *names: str) -> tuple[dict[str, Any], str | None]:
         """What differs from `training` under the first of these names that the preset knows, and what that starts from.

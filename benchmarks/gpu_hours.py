@@ -9,8 +9,9 @@ convolutions; a GPU is assumed to reach the share of its peak that is given besi
 from __future__ import annotations
 
 from bench import plan, registry, spec
+from bench.api import SourceDescription
 from bench.evaluation import estimate
-from bench.evaluation.calibration import kind_of, recipe_of
+from bench.evaluation.calibration import defended, recipe_of
 from bench.evaluation.estimate import Count
 from bench.models.architecture import Architecture
 
@@ -30,12 +31,12 @@ def fit(hidden: int = 256, layers: int = 5, inputs: int = 20, steps: int = 320, 
     return 2.0 * 3 * weights * pixels * steps
 
 
-def operations(kind: str, network: Architecture) -> tuple[float, float]:
+def operations(stage: str, network: Architecture) -> tuple[float, float]:
     """Of a query and of a gradient: backward to the input costs as much as forward, through a fit four times as much.
 
     A reconstruction is not gone back through: its backward pass is the identity.
     """
-    forward, fits = operations_of(network), {"defended": 5, "reconstruction": 1}.get(kind, 0)
+    forward, fits = operations_of(network), {"defence": 5, "reconstruction": 1}.get(stage, 0)
     return forward + fit() * bool(fits), 2 * forward + fit() * fits
 
 
@@ -53,29 +54,35 @@ def main() -> None:
     spent: dict[tuple[str, str], float] = {}
     counts: dict[tuple[str, str], Count] = {}
     for pair in pairs:
-        kind, once = kind_of(pair.source), estimate.budget(pair)
-        query, gradient = operations(kind, recipe_of(paper, "linac", pair.source).network)
-        judged = operations_of(recipe_of(paper, "linac", "linac").network) + fit()
-        line = (pair.engine, kind)
+        stage, once = _stage(pair.description), estimate.budget(pair)
+        query, gradient = operations(stage, recipe_of(paper, "linac", pair.description).network)
+        judged = operations_of(recipe_of(paper, "linac", defended("linac")).network) + fit()
+        line = (pair.engine, stage)
         spent[line] = spent.get(line, 0.0) + examples * (once.gradients * gradient + once.queries * query + judged)
         counts[line] = counts.get(line, Count()) + once.times(examples) + Count(transforms=examples)
     print(
         f"{'engine':<8}{'source':<16}{'gradients':>16}{'queries':>18}{'fits':>18}" + "".join(f"{g:>12} h" for g in GPUS)
     )
-    for (engine, kind), total in sorted(spent.items(), key=lambda item: -item[1]):
-        count = counts[engine, kind]
-        print(f"{engine:<8}{kind:<16}{count.gradients:>16,}{count.queries:>18,}{count.transforms:>18,}"
+    for (engine, stage), total in sorted(spent.items(), key=lambda item: -item[1]):
+        count = counts[engine, stage]
+        print(f"{engine:<8}{stage:<16}{count.gradients:>16,}{count.queries:>18,}{count.transforms:>18,}"
               + "".join(f"{hours(total, g):>14,.0f}" for g in GPUS))  # fmt: skip
     print(f"{'all attacks':<76}" + "".join(f"{hours(sum(spent.values()), g):>14,.0f}" for g in GPUS))
-    trained = sum(_training(paper, source) for source in {"linac", *(pair.source for pair in pairs)})
+    sources = {pair.source: pair.description for pair in pairs}
+    trained = sum(_training(paper, source) for source in (defended("linac"), *sources.values()))
     print(f"{'training, if nothing is there yet':<76}" + "".join(f"{hours(trained, g):>14,.0f}" for g in GPUS))
 
 
-def _training(paper: spec.Spec, source: str) -> float:
-    """Operations of a training: forward and backward at twice that, with a fit an image and epoch where there is one."""
-    recipe, kind = recipe_of(paper, "linac", source), kind_of(source)
+def _stage(source: SourceDescription) -> str:
+    """What is before the source's network."""
+    return " and ".join(source.through) or "plain"
+
+
+def _training(paper: spec.Spec, source: SourceDescription) -> float:
+    """Operations of a training: forward and backward at twice that, with a fit per image and epoch where there is one."""
+    recipe, stage = recipe_of(paper, "linac", source), _stage(source)
     attack = 2 * recipe.adversary.steps if recipe.adversary else 0
-    each = (3 + attack) * operations_of(recipe.network) + fit() * (kind in ("defended", "reconstruction"))
+    each = (3 + attack) * operations_of(recipe.network) + fit() * (stage in ("defence", "reconstruction"))
     return float(recipe.epochs * IMAGES * each)
 
 

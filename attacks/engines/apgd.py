@@ -95,18 +95,21 @@ class _ApgdEngine(BatchEngine):
 class ApgdCe(_ApgdEngine):
     """Auto-PGD on the cross-entropy: AutoAttack's first part."""
 
+    meaning = "a part of AutoAttack: gradient steps of adaptive size on the cross-entropy"
     loss = "ce"
 
 
 class ApgdDlr(_ApgdEngine):
     """Auto-PGD on the difference-of-logits ratio, a loss that no rescaling of the logits can hide."""
 
+    meaning = "gradient steps of adaptive size on the difference-of-logits ratio"
     loss = "dlr"
 
 
 class ApgdT(_ApgdEngine):
     """Auto-PGD on the targeted difference-of-logits ratio towards nine classes: AutoAttack's second part."""
 
+    meaning = "a part of AutoAttack: gradient steps of adaptive size towards each target class"
     loss = "dlr"
     targeted = True
     Settings = ApgdTargetedSettings

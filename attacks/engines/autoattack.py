@@ -70,6 +70,8 @@ class AutoAttack(BatchEngine):
     """AutoAttack (APGD-CE, APGD-T, FAB-T, Square; also its versions plus and rand): a cascade of parts."""
 
     Settings = AutoAttackSettings
+    meaning = "AutoAttack: four attacks in a row, the usual reference"
+    place = 10
 
     def __init__(self, settings: Any = None) -> None:
         super().__init__(settings)

@@ -43,6 +43,7 @@ class Boosted(BatchEngine):
     """Transfer boosters (ours): sign or L2 steps with momentum, input diversity and translation smoothing."""
 
     Settings = BoostedSettings
+    meaning = "gradient steps made to carry over to other models: momentum, varied and shifted inputs"
     in_all = False
     beyond = True
 

@@ -173,10 +173,12 @@ def _block(task: Task, key: tuple[object, ...], loop: Loop) -> Callable[..., Fab
 class FabT(_FabEngine):
     """FAB towards nine classes in turn, looking for the smallest perturbation: AutoAttack's third part."""
 
+    meaning = "a part of AutoAttack: looks for the smallest perturbation towards each target class"
     targeted = True
 
 
 class FabUntargeted(_FabEngine):
     """FAB towards whichever class is nearest at every step, at the cost of a gradient for every class."""
 
+    meaning = "looks for the smallest perturbation that crosses the boundary"
     targeted = False

@@ -37,6 +37,8 @@ class MultiTargeted(BatchEngine):
     """PGD on z_y − z_t towards each other class t, with restarts; keeps the best margin."""
 
     Settings = MultiTargetedSettings
+    meaning = "multi-targeted: gradient steps towards every other class in turn"
+    place = 20
 
     def work(self, examples: int) -> int:
         settings = self.settings

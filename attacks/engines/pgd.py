@@ -83,6 +83,8 @@ class Pgd(BatchEngine):
     """Projected gradient descent on the margin, with restarts; keeps the best margin."""
 
     Settings = PgdSettings
+    meaning = "projected gradient descent: many small steps along the source's gradient, from several random starts"
+    place = 30
     reach: ClassVar[float] = 1.0  # how far from the image a restart may start, in units of epsilon
 
     def work(self, examples: int) -> int:

@@ -102,6 +102,8 @@ class Square(BatchEngine):
     """Random search with square windows: needs the logits only, no gradients."""
 
     Settings = SquareSettings
+    meaning = "Square: random squares, kept when they help; it needs no gradient"
+    place = 40
     needs_gradient = False
 
     def work(self, examples: int) -> int:

@@ -10,9 +10,9 @@ import keras
 
 from attacks.parts.engine import positive
 from attacks.strategies import surrogates
-from attacks.strategies.bypass import bypassed
+from attacks.strategies.bypass import BYPASS, bypassed
 from attacks.strategies.ensemble import averaged
-from bench.api import Defence, Knowledge, ModelSource, Source, Strategy, attacker_key
+from bench.api import Defence, Knowledge, ModelSource, Source, SourceDescription, Strategy, attacker_key, kind_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,9 +34,16 @@ class PbaEnsemble(Strategy):
     Settings = PbaEnsembleSettings
     in_all = False
     beyond = True
+    label = "Bypass ensemble"
+    meaning = "learn several stand-ins, and attack through all of them"
+    place = 60
 
     def sources(self, defence: Defence) -> Sequence[str]:
         return ["bypass-ensemble"] if defence.keyed else []
+
+    def describe(self, source: str, defence: Defence) -> SourceDescription:
+        members = (BYPASS,) * (self.settings.inits + len(self.settings.kernels))
+        return SourceDescription(source, meaning="several bypasses attacked as one", place=90, members=members)
 
     def build(self, source: str, knowledge: Knowledge) -> Source:
         own = [bypassed(knowledge, _own(knowledge), seed) for seed in range(self.settings.inits)]
@@ -61,9 +68,16 @@ class Adapter(Strategy):
 
     in_all = False
     beyond = True
+    label = "Adapter"
+    meaning = "use an attacker's key, and learn to make up for it"
+    place = 70
 
     def sources(self, defence: Defence) -> Sequence[str]:
         return ["adapter:1"] if defence.keyed else []
+
+    def describe(self, source: str, defence: Defence) -> SourceDescription:
+        meaning = "the transform under an attacker's key, a learned adapter, then the defended classifier"
+        return SourceDescription(kind_of(source), meaning=meaning, place=100)
 
     def builds(self, defence: Defence, source: str) -> bool:
         return defence.keyed and surrogates.number_of("adapter", source) is not None
@@ -89,9 +103,17 @@ class Expectation(Strategy):
 
     in_all = False
     beyond = True
+    label = "Expectation"
+    meaning = "average over attacker keys"
+    place = 80
 
     def sources(self, defence: Defence) -> Sequence[str]:
         return ["expectation:2"] if defence.keyed else []
+
+    def describe(self, source: str, defence: Defence) -> SourceDescription:
+        meaning = "the mean over models trained under several attacker keys"
+        members = surrogates.names(surrogates.SURROGATE, surrogates.number_of("expectation", source) or 0)
+        return SourceDescription(kind_of(source), meaning=meaning, place=110, members=tuple(members))
 
     def builds(self, defence: Defence, source: str) -> bool:
         return defence.keyed and surrogates.number_of("expectation", source) is not None

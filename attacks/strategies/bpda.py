@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from attacks.parts.engine import positive
 from attacks.strategies import direct, surrogates
-from bench.api import Defence, Knowledge, Source, Strategy
+from bench.api import Defence, Knowledge, Source, SourceDescription, Strategy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +25,9 @@ class Bpda(Strategy):
     """The transform forward, a stand-in backward: of a keyless defence itself, of a keyed one its reconstruction."""
 
     Settings = BpdaSettings
+    label = "BPDA"
+    meaning = "go forward through the transform, and backward through a simpler one"
+    place = 20
 
     def sources(self, defence: Defence) -> Sequence[str]:
         if not defence.keyed:
@@ -37,6 +40,9 @@ class Bpda(Strategy):
         if surrogates.number_of(surrogates.RECONSTRUCTION, source) is not None:
             return defence.keyed and defence.reconstruction() is not None
         return source in self.sources(defence)
+
+    def describe(self, source: str, defence: Defence) -> SourceDescription:
+        return direct.describe() if source == direct.SELF else surrogates.describe(surrogates.RECONSTRUCTION)
 
     def refusal(self, defence: Defence, source: str) -> str | None:
         return direct.refusal(defence, source)

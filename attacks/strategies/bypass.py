@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from bench.api import Defence, Knowledge, ModelSource, Source, Strategy
+from bench.api import Defence, Knowledge, ModelSource, Source, SourceDescription, Strategy
 
 BYPASS = "bypass"
 
@@ -15,8 +15,16 @@ BYPASS = "bypass"
 class Pba(Strategy):
     """Parametric bypass: the defended classifier behind a small map, trained to stand for the transform."""
 
+    label = "Bypass (PBA)"
+    meaning = "learn a stand-in for the transform, and attack the classifier through it"
+    place = 30
+
     def sources(self, defence: Defence) -> Sequence[str]:
         return [BYPASS] if defence.keyed else []
+
+    def describe(self, source: str, defence: Defence) -> SourceDescription:
+        meaning = "the defended classifier itself, reached past the transform by a learned stand-in (PBA)"
+        return SourceDescription(BYPASS, meaning=meaning, place=60, through=("bypass",), recipes=(BYPASS,))
 
     def builds(self, defence: Defence, source: str) -> bool:
         return source == BYPASS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.api import Defence, Knowledge, ModelSource, Source, Strategy
+from bench.api import Defence, Knowledge, ModelSource, Source, SourceDescription, Strategy
 
 SELF = "self"
 
@@ -13,6 +13,10 @@ def refusal(defence: Defence, source: str) -> str | None:
     if source == SELF and defence.keyed:
         return "the defended model itself can only be computed with the private key"
     return None
+
+
+def describe() -> SourceDescription:
+    return SourceDescription(SELF, meaning="the defended model itself", place=70, trained=False, recipes=(SELF,))
 
 
 def build(knowledge: Knowledge) -> Source:
@@ -27,8 +31,15 @@ def build(knowledge: Knowledge) -> Source:
 class Standard(Strategy):
     """The usual white-box attack, straight through a differentiable keyless defence."""
 
+    label = "Standard"
+    meaning = "attack the defended model directly, with everything known"
+    place = 40
+
     def sources(self, defence: Defence) -> Sequence[str]:
         return [SELF] if not defence.keyed and defence.gradient == "exact" else []
+
+    def describe(self, source: str, defence: Defence) -> SourceDescription:
+        return describe()
 
     def refusal(self, defence: Defence, source: str) -> str | None:
         return refusal(defence, source)

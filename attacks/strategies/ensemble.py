@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from attacks.strategies.transfer import ADVERSARIAL, NOMINAL, plain
-from bench.api import Defence, Knowledge, ModelSource, Source, Strategy, UsageError
+from bench.api import Defence, Knowledge, ModelSource, Source, SourceDescription, Strategy, UsageError
 
 ENSEMBLE = "ensemble"
 
@@ -37,9 +37,16 @@ class Ensemble(Strategy):
     """Transfer from several of the attacker's models as one: the mean of their logits while attacking."""
 
     Settings = EnsembleSettings
+    label = "Ensemble"
+    meaning = "attack several own models as one"
+    place = 50
 
     def sources(self, defence: Defence) -> Sequence[str]:
         return [ENSEMBLE] if defence.keyed and self.settings.members else []
+
+    def describe(self, source: str, defence: Defence) -> SourceDescription:
+        meaning = "the attacker's plain networks attacked as one, by the mean of their logits"
+        return SourceDescription(ENSEMBLE, meaning=meaning, place=80, members=self.settings.members)
 
     def build(self, source: str, knowledge: Knowledge) -> Source:
         return ModelSource(source, averaged([plain(name, knowledge).logits for name in self.settings.members]))

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from bench.api import Knowledge, ModelSource, TrainedClassifier, attacker_key
+from bench.api import Knowledge, ModelSource, SourceDescription, TrainedClassifier, attacker_key
 
 SURROGATE = "surrogate"
 RECONSTRUCTION = "reconstruction"
+
+
+def describe(kind: str) -> SourceDescription:
+    """What a surrogate or a reconstruction is."""
+    if kind == SURROGATE:
+        meaning = "the same defence, trained by the attacker with keys of their own"
+        return SourceDescription(kind, meaning=meaning, place=40, recipes=(kind,))
+    meaning = "the defence turned into a reconstruction of the image, with attacker keys (BPDA)"
+    return SourceDescription(kind, meaning=meaning, place=50, through=("reconstruction",), recipes=(kind,))
 
 
 def names(kind: str, count: int) -> list[str]:

@@ -7,10 +7,17 @@ from collections.abc import Sequence
 
 from attacks.parts.engine import positive
 from attacks.strategies import surrogates
-from bench.api import Defence, Knowledge, ModelSource, Source, Strategy, TrainedClassifier
+from bench.api import Defence, Knowledge, ModelSource, Source, SourceDescription, Strategy, TrainedClassifier, kind_of
 
 NOMINAL = "nominal"
 ADVERSARIAL = ("at-linf", "at-l2")
+
+_PLAIN = {
+    NOMINAL: (10, "the attacker's own network without any defence"),
+    "at-linf": (20, "the attacker's own network, adversarially trained in L∞"),
+    "at-l2": (30, "the attacker's own network, adversarially trained in L2"),
+}
+"""Networks on plain images: their places in tables, and what they are."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,12 +37,21 @@ class Transfer(Strategy):
     """Transfer from models the attacker trains: nominally, adversarially, or with the defence under other keys."""
 
     Settings = TransferSettings
+    label = "Transfer"
+    meaning = "make the image on a model of the attacker's own, and hope that it carries over"
+    place = 10
 
     def sources(self, defence: Defence) -> Sequence[str]:
         if not defence.keyed:
             return []
         plain = [NOMINAL, *(ADVERSARIAL if self.settings.adversarial else ())]
         return plain + surrogates.names(surrogates.SURROGATE, self.settings.surrogates)
+
+    def describe(self, source: str, defence: Defence) -> SourceDescription:
+        if source not in _PLAIN:
+            return surrogates.describe(surrogates.SURROGATE)
+        place, meaning = _PLAIN[source]
+        return SourceDescription(source, meaning=meaning, place=place, through=(), recipes=(source,))
 
     def builds(self, defence: Defence, source: str) -> bool:
         own_key = surrogates.number_of(surrogates.SURROGATE, source) is not None
@@ -55,8 +71,17 @@ def plain(source: str, knowledge: Knowledge) -> TrainedClassifier:
 class OwnModels(Strategy):
     """Transfer from models the user brings with --source FILE.keras."""
 
+    user_models = True
+    label = "Given models"
+    meaning = "attack models that the user gave"
+    place = 90
+
     def sources(self, defence: Defence) -> Sequence[str]:
-        return []  # the harness adds what the user gave
+        return []
+
+    def describe(self, source: str, defence: Defence) -> SourceDescription:
+        meaning = "a model that the user gave"
+        return SourceDescription(kind_of(source), meaning=meaning, place=160, through=(), trained=False)
 
     def builds(self, defence: Defence, source: str) -> bool:
         return source.startswith("user:")

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from attacks.strategies.bypass import trained_front
-from bench.api import BenchError, Defence, Knowledge, ModelSource, Source, Strategy
+from bench.api import BenchError, Defence, Knowledge, ModelSource, Source, SourceDescription, Strategy
 
 GUESSED, LEAKED, LEAKED_BYPASS, QUERY = "guessed-key", "key-leaked", "key-leaked-bypass", "query"
 
@@ -28,18 +28,24 @@ def _defended(knowledge: Knowledge) -> Any:
 class GuessedKey(Strategy):
     """The defended classifier under a key the attacker has found ('bench keysearch'), given with --key-guess."""
 
-    def sources(self, defence: Defence) -> Sequence[str]:
-        return []
+    needs_guess = True
+    label = "Guessed key"
+    meaning = "search for the key first, then attack with what was found"
+    place = 100
 
-    def builds(self, defence: Defence, source: str) -> bool:
-        return source == GUESSED and defence.keyed
+    def sources(self, defence: Defence) -> Sequence[str]:
+        return [GUESSED] if defence.keyed else []
+
+    def describe(self, source: str, defence: Defence) -> SourceDescription:
+        meaning = "the defended classifier under a key that the attacker has found"
+        return SourceDescription(source, meaning=meaning, place=120, trained=False)
 
     def build(self, source: str, knowledge: Knowledge) -> Source:
         return ModelSource(source, _defended(knowledge))
 
 
 class _Outside(Strategy):
-    """What only somebody inside has."""
+    """What only somebody inside has; its first source is what its name means."""
 
     in_all = False
     needs_key = True
@@ -47,7 +53,10 @@ class _Outside(Strategy):
     reason: str
 
     def sources(self, defence: Defence) -> Sequence[str]:
-        return []
+        return self.names[:1] if defence.keyed else []
+
+    def builds(self, defence: Defence, source: str) -> bool:
+        return source in self.names and defence.keyed
 
     def refusal(self, defence: Defence, source: str) -> str | None:
         return self.reason if source in self.names and defence.keyed else None
@@ -56,8 +65,18 @@ class _Outside(Strategy):
 class KeyLeaked(_Outside):
     """Outside the threat model: the private key is out. Exact forward pass; the defence's gradient, or the bypass's."""
 
+    label = "Leaked key"
+    meaning = "attack with the private key in hand"
+    place = 110
     names = (LEAKED, LEAKED_BYPASS)
     reason = "it computes with the private key"
+
+    def describe(self, source: str, defence: Defence) -> SourceDescription:
+        if source == LEAKED:
+            meaning = "the defended model with its private key: outside the threat model"
+            return SourceDescription(source, meaning=meaning, place=130, trained=False)
+        meaning = "forward with the private key, backward through the bypass: outside the threat model"
+        return SourceDescription(source, meaning=meaning, place=140, through=("defence", "bypass"), trained=False)
 
     def build(self, source: str, knowledge: Knowledge) -> Source:
         if source == LEAKED:
@@ -76,9 +95,16 @@ class KeyLeaked(_Outside):
 class Query(_Outside):
     """Outside the threat model: questions to the defended model itself, which answers with logits; queries are counted."""
 
+    label = "Queries"
+    meaning = "ask the defended model itself, and learn from its answers"
+    place = 120
     names = (QUERY,)
     has_gradient = False
     reason = "the attacker sees no output of the defended model"
+
+    def describe(self, source: str, defence: Defence) -> SourceDescription:
+        meaning = "the defended model as a service that answers with logits: outside the threat model"
+        return SourceDescription(source, meaning=meaning, place=150, trained=False)
 
     def build(self, source: str, knowledge: Knowledge) -> Source:
         return ModelSource(source, _defended(knowledge), exact=True, has_gradient=False)

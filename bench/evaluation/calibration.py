@@ -10,38 +10,31 @@ import dataclasses
 import functools
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from bench import registry
-from bench.api import Defence, ModelSource, Shape
+from bench.api import Defence, ModelSource, Shape, SourceDescription, Stage
 from bench.data.datasets import Dataset
 from bench.models import recipe as recipes
 from bench.models.architecture import Architecture
 from bench.models.recipe import Recipe
 from bench.spec import Spec
 
-PLAIN = ("nominal", "at-linf", "at-l2")
-MEMBERS = {"ensemble": PLAIN}  # sources that are several models at once
 SECONDS = 0.5  # how long a pass is timed
 
 
-def kind_of(source: str) -> str:
-    """What a pass over a source computes: a plain network, the bypass, the defence or its reconstruction."""
-    name = source.partition(":")[0]
-    if name in (*PLAIN, "user", *MEMBERS):
-        return "plain"
-    if name.startswith("bypass") or name.endswith("bypass"):
-        return "bypass"
-    return "reconstruction" if name == "reconstruction" else "defended"
+def defended(name: str) -> SourceDescription:
+    """A defence's own classifier as if it were a source."""
+    return SourceDescription(name)
 
 
-def recipe_of(spec: Spec, defence: str, source: str) -> Recipe:
-    """How a source's network is made and trained. A defence's name means its own classifier."""
-    name = source.partition(":")[0]
-    found, _ = recipes.of_run(spec, *((name, "none") if name in PLAIN else (f"{name}:{defence}", name, defence)))
+def recipe_of(spec: Spec, defence: str, source: SourceDescription) -> Recipe:
+    """How a source's network is made and trained."""
+    role = source.recipes[0] if source.recipes else source.kind
+    found, _ = recipes.of_run(spec, *((f"{role}:{defence}", role, defence) if source.through else (role, "none")))
     return found
 
 
@@ -60,7 +53,7 @@ class Seconds:
 
 
 class Calibration:
-    """The passes that a defence's sources need, each timed the first time it is asked for; `say` hears which."""
+    """The passes that a defence's sources need, each timed the first time it is asked for; `say` is told which."""
 
     def __init__(
         self, spec: Spec, dataset: Dataset, name: str, defence: Defence, say: Callable[[str], None] = lambda text: None
@@ -70,33 +63,32 @@ class Calibration:
         self.stand_ins: dict[str, str] = {}
         """Networks that were timed by cheaper ones, and by which."""
 
-    def source(self, source: str) -> Seconds:
-        """One pass over the source."""
-        passes = (self.front(member) + self.network(member) for member in MEMBERS.get(source, (source,)))
-        return functools.reduce(Seconds.__add__, passes)
+    def source(self, models: Iterable[SourceDescription]) -> Seconds:
+        """One pass over a source that is these models."""
+        return functools.reduce(Seconds.__add__, (self.front(model) + self.network(model) for model in models))
 
     def judging(self) -> float:
         """What the referee needs for an image: the transform and the defended classifier."""
-        return self.source(self._name).query
+        return self.source([defended(self._name)]).query
 
-    def front(self, source: str) -> Seconds:
+    def front(self, source: SourceDescription) -> Seconds:
         """What is before the source's network: a transform, the bypass's stand-in for it, or nothing."""
-        kind = kind_of(source)
-        if kind == "plain":
-            return Seconds()
-        if kind == "bypass":
+        return functools.reduce(Seconds.__add__, map(self._stage, source.through), Seconds())
+
+    def _stage(self, stage: Stage) -> Seconds:
+        if stage == "bypass":
             return self._once(
                 ("bypass",), f"the bypass of {self._name}", lambda: self._timed(self._bypass(), self._shape)
             )
-        defence = self._variant(kind)
+        defence = self._variant(stage)
         what = f"the transform of {self._name}" + (" that reconstructs" if defence is not self._defence else "")
-        return self._once((kind,), what, lambda: self._timed(self._transform(defence), self._shape))
+        return self._once((stage,), what, lambda: self._timed(self._transform(defence), self._shape))
 
-    def network(self, source: str) -> Seconds:
+    def network(self, source: SourceDescription) -> Seconds:
         """The source's network alone."""
         wanted = recipe_of(self._spec, self._name, source).network
         timed, classes = wanted.timed_by(), len(self._dataset.classes)
-        shape = self._shape if kind_of(source) == "plain" else self._variant(kind_of(source)).output_shape(self._shape)
+        shape = self._variant(source.through[0]).output_shape(self._shape) if source.through else self._shape
         seconds = self._once(
             ("network", str(timed), shape),
             f"{timed} on {'×'.join(map(str, shape))}",
@@ -111,9 +103,9 @@ class Calibration:
     def _shape(self) -> Shape:
         return self._dataset.shape
 
-    def _variant(self, kind: str) -> Defence:
-        """The defence that a source of this kind has before its network."""
-        changed = self._defence.reconstruction() if kind == "reconstruction" else None
+    def _variant(self, stage: Stage) -> Defence:
+        """The defence that this stage is, or stands for."""
+        changed = self._defence.reconstruction() if stage == "reconstruction" else None
         return self._defence if changed is None else registry.defence(self._name, changed)
 
     def _once(self, key: tuple[object, ...], what: str, measure: Callable[[], Seconds]) -> Seconds:
@@ -148,7 +140,7 @@ class Calibration:
         return self._defence.fit(self._dataset.test.first(500).unit())
 
     def _timed(self, forward: Callable[[Any], Any], shape: Shape) -> Seconds:
-        """`forward` gives logits of images of this shape; an image a core is timed."""
+        """`forward` gives logits of images of this shape; one image per core is timed."""
         import tensorflow as tf
 
         source, loss = ModelSource("timed", forward), _own_logit

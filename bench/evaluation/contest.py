@@ -116,13 +116,13 @@ class Contest:
             "strategy": pair.strategy,
             "settings": self.spec.strategies(self.defence_name).get(pair.strategy, {}),
             "training": dict(self.spec.training),
-            "recipes": self._recipes(pair.source),
+            "recipes": self.spec.recipes_of(pair.description.recipes, self.defence_name),
             "training_images": self.dataset.training_fingerprint,
             "against": self.defence_row()["fingerprint"],
         }
         if pair.source in self.own_models:
             made_of["model_sha256"] = of_file(self.own_models[pair.source])
-        if pair.strategy == "guessed-key":
+        if pair.needs_guess:
             made_of["guess"] = self.guess
         identity = {"name": pair.source, "version": version, **made_of}
         return {
@@ -131,13 +131,6 @@ class Contest:
             "params_json": canonical(made_of),
             "fingerprint": fingerprint(identity),
         }
-
-    def _recipes(self, source: str) -> dict[str, Any]:
-        """The recipes by which a source may have been trained: those of its kind, or all where it is made of several."""
-        kind, recipes = source.partition(":")[0], self.spec.recipes
-        by_kind = kind in ("nominal", "at-linf", "at-l2", "surrogate", "reconstruction", "bypass", "self")
-        own = (kind, f"{kind}:{self.defence_name}", "none")
-        return {name: dict(recipes[name]) for name in sorted(recipes) if not by_kind or name in own}
 
 
 def defence_row(name: str, defence: Defence, weights_sha256: str, key_id: str | None) -> dict[str, Any]:

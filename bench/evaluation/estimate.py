@@ -5,12 +5,14 @@ Counts are the most that can be needed: attacks stop early on what they have bro
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
 
 from bench import registry
-from bench.evaluation.calibration import MEMBERS, Calibration, kind_of, recipe_of
-from bench.plan import Pair
+from bench.api import SourceDescription
+from bench.evaluation.calibration import Calibration, defended, recipe_of
+from bench.plan import Model, Pair
 from bench.spec import Spec
 
 
@@ -30,7 +32,7 @@ class Count:
 
 
 def budget(pair: Pair) -> Count:
-    """The most an engine spends on one example; every pass on a source that has the defence in it is a transform."""
+    """The most an engine spends on one example; every pass over a model with the defence before it is a transform."""
     engine = registry.engine(pair.engine, dataclasses.asdict(pair.settings))
     gradients = queries = 0
     for part in engine.parts.values() or [engine]:
@@ -38,8 +40,8 @@ def budget(pair: Pair) -> Count:
             gradients += part.work(1)
         else:
             queries += part.work(1)
-    through = kind_of(pair.source) in ("defended", "reconstruction")
-    return Count(gradients, queries, (gradients + queries) * through)
+    transforming = sum(1 for model in pair.models if {"defence", "reconstruction"} & set(model.description.through))
+    return Count(gradients, queries, (gradients + queries) * transforming)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,12 +61,12 @@ def lines(pairs: Sequence[Pair], left: Mapping[str, int], cells: int, calibratio
     found: dict[tuple[str, str], Line] = {}
     for pair in pairs:
         examples, each = left[pair.name], budget(pair)
-        once, name = calibration.source(pair.source), pair.source.partition(":")[0]
+        once, kind = calibration.source(model.description for model in pair.models), pair.description.kind
         count = each.times(examples) + Count(transforms=examples)  # judging an image transforms it once
         seconds = examples * (each.gradients * once.gradient + each.queries * once.query + calibration.judging())
-        before = found.get((pair.engine, name), Line(pair.engine, name, 0, 0, Count(), 0.0))
-        found[pair.engine, name] = Line(
-            pair.engine, name, before.cells + cells, before.examples + examples, before.count + count,
+        before = found.get((pair.engine, kind), Line(pair.engine, kind, 0, 0, Count(), 0.0))
+        found[pair.engine, kind] = Line(
+            pair.engine, kind, before.cells + cells, before.examples + examples, before.count + count,
             before.seconds + seconds,
         )  # fmt: skip
     return sorted(found.values(), key=lambda line: -line.seconds)
@@ -83,12 +85,9 @@ def training(spec: Spec, name: str, pairs: Sequence[Pair], images: int, calibrat
     """The defended classifier and every source: epochs × images, and the attack's steps in adversarial training.
 
     A step of training goes back to the weights as well, which costs as much again as going back to the image.
-    Transforms are not gone back through; a recipe with `copies` computes so many of an image, others one an epoch.
+    Transforms are not gone back through; a recipe with `copies` computes so many of an image, others one per epoch.
     """
-    wanted = {name, *(m for pair in pairs for m in MEMBERS.get(pair.source, (pair.source,)))}
-    wanted -= {
-        source for source in wanted if source in ("self", "query") or source.startswith(("user", "key-", "guess"))
-    }
+    wanted = [defended(name), *_trained(pairs)]
     passes, seconds = 0, 0.0
     for source in wanted:
         recipe = recipe_of(spec, name, source)
@@ -99,3 +98,11 @@ def training(spec: Spec, name: str, pairs: Sequence[Pair], images: int, calibrat
         step = 2 * network.gradient - network.query + steps * network.gradient
         seconds += used * (epochs * step + (recipe.copies or epochs) * front.query)
     return Training(len(wanted), passes, seconds)
+
+
+def _trained(pairs: Sequence[Pair]) -> list[SourceDescription]:
+    """The models that the pairs' sources need trained, each once; of two sources made of the same ones, the larger."""
+    wanted: collections.Counter[Model] = collections.Counter()
+    for pair in pairs:
+        wanted |= collections.Counter(model for model in pair.models if model.description.trained)
+    return [model.description for model in wanted.elements()]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import plan, registry
+from bench import plan, registry, spec
 from bench.api import UsageError
 
 
@@ -68,6 +70,9 @@ def test_one_engine_with_two_settings_is_two_pairs() -> None:
         ("pgd@key-leaked", "jpeg-23", "unknown source 'key-leaked' against jpeg-23"),
         ("pgd@guessed-key", "block-shuffle", "needs a key to try: give it with --key-guess"),
         ("pgd@user:mine", "block-shuffle", "bring it with --source"),
+        ("guessed-key", "block-shuffle", "guessed-key needs a key to try: give it with --key-guess"),
+        ("own-models", "block-shuffle", "own-models: there is no such model; bring it with --source"),
+        ("key-leaked", "jpeg-23", "key-leaked has no source against jpeg-23"),
         ("pba", "jpeg-23", "pba has no source against jpeg-23"),
         ("standard", "block-shuffle", "standard has no source against block-shuffle"),
         ("transfer@nominal", "block-shuffle", "transfer is a strategy"),
@@ -103,6 +108,46 @@ def test_all_leaves_out_what_goes_beyond_the_paper() -> None:
     more = names("everything", defence="block-shuffle") - names("all", defence="block-shuffle")
     assert {"pgd@bypass-ensemble", "mt@adapter:1", "aa@expectation:2", "boosted@nominal"} <= more
     assert names("everything", defence="jpeg-23") == names("all", "boosted", defence="jpeg-23")
+
+
+ROLES = {
+    "nominal": ("nominal",), "at-linf": ("at-linf",), "at-l2": ("at-l2",), "surrogate:2": ("surrogate",),
+    "reconstruction:1": ("reconstruction",), "bypass": ("bypass",), "ensemble": None, "bypass-ensemble": None,
+    "adapter:1": None, "expectation:2": None, "user:mine": None, "guessed-key": None, "key-leaked": None,
+    "key-leaked-bypass": None, "query": None,
+}  # fmt: skip
+"""Whose recipes are part of what a source is: fixed, or stored results would be of other sources."""
+
+
+@pytest.mark.parametrize("source", ROLES)
+def test_a_source_is_what_it_is_by_these_recipes(source: str) -> None:
+    plugin = registry.defence("linac", {})
+    choice = plan.Choice(own_models=("user:mine",), guess=True, outside=True)
+    (pair,) = plan.pairs([f"square@{source}"], "linac", plugin, choice)
+    assert pair.description.recipes == ROLES[source]
+    assert pair.needs_guess == (source == "guessed-key")
+    paper = spec.resolve("paper")
+    others = {"none": {"epochs": 1}, "surrogate:linac": {"epochs": 2}, "surrogate:jpeg-23": {"epochs": 3}}
+    changed = dataclasses.replace(paper, recipes={**paper.recipes, **others})
+    known = set(changed.recipes_of(pair.description.recipes, "linac"))
+    roles = ROLES[source]
+    of_roles = set() if roles is None else {"none", *roles, *(f"{role}:linac" for role in roles)} & set(changed.recipes)
+    assert known == (set(changed.recipes) if roles is None else of_roles)
+
+
+def test_the_defended_model_of_a_keyless_defence_is_a_source_that_nobody_trains() -> None:
+    (pair,) = plan.pairs(["pgd"], "jpeg-23", registry.defence("jpeg-23", {}))
+    assert (pair.source, pair.description.recipes, pair.description.trained) == ("self", ("self",), False)
+
+
+def test_an_ensemble_is_its_members() -> None:
+    plugin = registry.defence("linac", {})
+    choice = plan.Choice(strategies={"ensemble": {"members": ("at-l2", "nominal")}})
+    (pair,) = plan.pairs(["pgd@ensemble"], "linac", plugin, choice)
+    assert [(m.source, m.description.kind, m.description.through) for m in pair.models] == [
+        ("at-l2", "at-l2", ()),
+        ("nominal", "nominal", ()),
+    ]
 
 
 def test_sources_the_preset_does_not_count_can_be_asked_for() -> None:

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from bench import plan, registry, spec
-from bench.api import Defence
+from bench.api import Defence, SourceDescription
 from bench.data import datasets
 from bench.evaluation import calibration, estimate
 from bench.evaluation.calibration import Calibration, Seconds
@@ -51,6 +51,38 @@ def test_the_papers_budgets(attack: str, gradients: int, queries: int, transform
     assert estimate.budget(pair) == estimate.Count(gradients, queries, transforms)
 
 
+@pytest.mark.parametrize(
+    ("attacks", "models"),
+    [
+        (["pgd@nominal", "mt@nominal"], 2),
+        (["pgd@ensemble"], 4),
+        (["pgd@ensemble", "pgd@nominal"], 4),
+        (["pgd@expectation:3", "pgd@surrogate:2"], 4),
+        (["pgd@bypass-ensemble", "pgd@bypass"], 5),
+        (["pgd@bypass", "pgd@surrogate:1", "pgd@reconstruction:1"], 4),
+    ],
+)
+def test_what_must_be_trained_is_every_member_once_and_the_classifier(
+    attacks: list[str], models: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laptop, images = spec.resolve("laptop"), datasets.load("cifar10")
+    name, defence = laptop.defence("linac")
+    watch = Calibration(laptop, images, name, defence)
+    monkeypatch.setattr(watch, "_timed", lambda forward, shape: Seconds(1.0, 3.0))
+    found = plan.pairs(attacks, name, defence, Choice(laptop.engines, laptop.budgets, laptop.strategies(name)))
+    assert estimate.training(laptop, name, found, 50_000, watch).models == models
+
+
+def test_what_is_not_trained_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    laptop, images = spec.resolve("laptop"), datasets.load("cifar10")
+    name, defence = laptop.defence("block-shuffle")
+    watch = Calibration(laptop, images, name, defence)
+    monkeypatch.setattr(watch, "_timed", lambda forward, shape: Seconds(1.0, 3.0))
+    choice = Choice(own_models=("user:mine",), guess=True, outside=True)
+    attacks = ["own-models", "guessed-key", "key-leaked", "query"]
+    assert estimate.training(laptop, name, plan.pairs(attacks, name, defence, choice), 50_000, watch).models == 1
+
+
 def test_the_paper_has_23_sources_for_transfer_and_bpda() -> None:
     paper = spec.resolve("paper")
     defence = registry.defence("linac", paper.defences.get("linac", {}))
@@ -84,19 +116,26 @@ def test_a_deep_network_is_timed_by_a_shallow_one(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(watch, "_timed", lambda forward, shape: Seconds(1.0, 3.0))
     cost = {depth: wide(depth, 16).cost((32, 32, 3), 10) for depth in (16, 70, 106)}
     longer = {depth: cost[depth] / cost[16] for depth in (70, 106)}
-    assert watch.source("nominal") == Seconds(longer[70], 3 * longer[70])
-    assert watch.source("at-linf") == Seconds(longer[106], 3 * longer[106])
-    assert watch.source("surrogate:3") == Seconds(1 + longer[70], 3 + 3 * longer[70])
+
+    def once(source: str) -> Seconds:
+        (pair,) = plan.pairs([f"pgd@{source}"], "block-shuffle", defence)
+        return watch.source(model.description for model in pair.models)
+
+    assert once("nominal") == Seconds(longer[70], 3 * longer[70])
+    assert once("at-linf") == Seconds(longer[106], 3 * longer[106])
+    assert once("surrogate:3") == Seconds(1 + longer[70], 3 + 3 * longer[70])
+    assert once("ensemble").query == pytest.approx(2 * longer[70] + longer[106])
+    assert once("expectation:2") == Seconds(2 + 2 * longer[70], 6 + 6 * longer[70])
     assert watch.judging() == 1 + longer[70]
     assert watch.stand_ins == {str(wide(depth, 16)): str(wide(16, 16)) for depth in (70, 106)}
     assert said == ["timing wide-resnet[depth=16,width=16] on 32×32×3", "timing the transform of block-shuffle"]
 
 
 def test_what_is_timed_is_the_pass_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transform that sleeps, and sleeps again on the way back; an image a core, side by side."""
+    """A transform that sleeps, and sleeps again on the way back; one image per core, side by side."""
     monkeypatch.setattr(calibration, "SECONDS", 0.2)
     watch = Calibration(spec.resolve("laptop"), datasets.load("cifar10"), "slow", Slow())
-    found, cores = watch.front("surrogate:1"), max(2, os.cpu_count() or 1)
+    found, cores = watch.front(SourceDescription("surrogate", through=("defence",))), max(2, os.cpu_count() or 1)
     assert 0.06 <= found.query * cores < 1
     assert 0.12 <= found.gradient * cores < 2
 
