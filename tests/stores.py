@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import sqlalchemy as sa
 from sqlalchemy.engine import Engine as Database
 
 from bench.store import schema, writer
-from bench.store.database import open_database, url_of
+from bench.store.database import open_database
 from bench.store.writer import ShardResult
+from tools.compare_rows import snapshot
 
 
 def opened(tmp_path: Path) -> Database:
@@ -76,12 +76,6 @@ def fill(database: Database, board: int, cells: dict[tuple[str, str], np.ndarray
 
 def rows(db: str) -> list[tuple[object, ...]]:
     """Every result with the names of its cell in place of ids: what must be the same however a run went."""
-    query = """SELECT board.norm, attack.name, source.name, result.example_idx, correct, pred, label, margin, distance,
-        source_success, source_margin, restart, target, part, result.gradients, result.queries FROM result
-        JOIN board ON board.id = result.board_id JOIN attack ON attack.id = result.attack_id
-        JOIN source ON source.id = result.source_id"""
-    database = sa.create_engine(url_of(db))
-    with database.connect() as connection:
-        found = sorted(tuple(row) for row in connection.execute(sa.text(query)))
-    database.dispose()
-    return found
+    results = snapshot(db)["result"].items()
+    return sorted((norm, attack, source, example, *row.values())
+                  for (_, norm, _, attack, _, source, _, example), row in results)  # fmt: skip

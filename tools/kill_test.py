@@ -1,7 +1,7 @@
 """Kills runs with SIGKILL at random moments, starts them again each time, and compares with a run that was never killed.
 
-python tools/kill_test.py [--kills 20] [--examples 200] [--seed 0] [--drivers 1] [--db postgresql://…/empty]
-                          [--run '--executor ray --workers 2']
+python -m tools.kill_test [--kills 20] [--examples 200] [--seed 0] [--drivers 1] [--db postgresql://…/empty]
+                           [--run '--executor ray --workers 2']
 
 With --drivers 2 two runs work on one database at once, and one of them is killed each time. --db is an empty database
 for the killed runs; without it they have an SQLite file. --run has more options for them. In the end the rows have to
@@ -23,11 +23,9 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from bench.store.database import url_of
+from tools.compare_rows import snapshot
 
-QUERY = """SELECT board.norm, attack.name, source.name, result.example_idx, correct, pred, label, margin, distance,
-    source_success, source_margin, restart, target, part, result.gradients, result.queries FROM result
-    JOIN board ON board.id = result.board_id JOIN attack ON attack.id = result.attack_id
-    JOIN source ON source.id = result.source_id ORDER BY 1, 2, 3, 4"""
+RESULTS = "SELECT COUNT(*) FROM result"
 SHARDS = (
     "SELECT SUM(stop - start), SUM(CASE WHEN attempt > 1 THEN 1 ELSE 0 END), COUNT(*) FROM shard WHERE status = 'done'"
 )
@@ -42,12 +40,6 @@ def start(folder: Path, db: str, examples: int, *more: str) -> subprocess.Popen[
     )  # fmt: skip
 
 
-def rows(db: str) -> list[tuple[object, ...]]:
-    """Every result with the names of its cell in place of ids, in an order of its own."""
-    with sa.create_engine(url_of(db)).connect() as connection:
-        return sorted(tuple(row) for row in connection.execute(sa.text(QUERY)))
-
-
 def shards(db: str) -> tuple[int, int, int]:
     """Of the finished shards: the examples in them, those that were tried more than once, and all."""
     with sa.create_engine(url_of(db)).connect() as connection:
@@ -56,8 +48,10 @@ def shards(db: str) -> tuple[int, int, int]:
 
 
 def stored(db: str) -> int:
+    """How many results there are by now."""
     try:
-        return len(rows(db))
+        with sa.create_engine(url_of(db)).connect() as connection:
+            return int(connection.execute(sa.text(RESULTS)).scalar_one())
     except sa.exc.DBAPIError:
         return 0
 
@@ -96,7 +90,7 @@ def main() -> None:
             drivers[victim] = start(folder, killed, options.examples, *more)
         if sum(driver.wait() for driver in drivers):
             sys.exit("the last run failed")
-        if rows(killed) != rows(calm):
+        if snapshot(killed)["result"] != snapshot(calm)["result"]:
             sys.exit("the rows differ")
         examples, again, count = shards(killed)
         if examples != stored(killed):

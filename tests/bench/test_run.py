@@ -15,19 +15,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import stores
 from tests.conftest import bench
 
 RUN = ("run", "--defence", "block-shuffle", "--attack", "pgd@nominal", "--preset", "smoke", "--examples", "20")
 
 
 def rows(folder: Path) -> list[tuple[object, ...]]:
-    """Every result with the names of its cell in place of ids: what must be the same however a run went."""
-    connection = sqlite3.connect(folder / "results" / "bench.db")
-    query = """SELECT board.norm, attack.name, source.name, result.example_idx, correct, pred, label, margin, distance,
-        source_success, source_margin, restart, target, part, result.gradients, result.queries FROM result
-        JOIN board ON board.id = result.board_id JOIN attack ON attack.id = result.attack_id
-        JOIN source ON source.id = result.source_id ORDER BY 1, 2, 3, 4"""
-    return connection.execute(query).fetchall()
+    return stores.rows(str(folder / "results" / "bench.db"))
 
 
 def adversarial(folder: Path) -> dict[str, np.ndarray]:

@@ -1,0 +1,1 @@
+"""Small programs for people who work on bench: run from the repository, not installed."""
