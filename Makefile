@@ -3,7 +3,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
 
-.PHONY: run test test-lowest lint zoo clean
+.PHONY: run test test-lowest widths lint zoo clean
 
 run: $(VENV)/.installed
 	$(BIN)/bench run --defence linac --attack all
@@ -23,6 +23,14 @@ test-lowest:
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --resolution lowest-direct --editable '.[test]'
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# What computes is tested at every vector width that this processor has, for each rounds otherwise (tools/vector_widths.py).
+# `make widths TESTS=tests` does so with all tests.
+TESTS = tests/attacks tests/defences tests/leaderboard/test_gallery.py $(addprefix tests/bench/test_,training.py \
+	shipped.py haiku_checkpoint.py referee.py run.py keysearch.py)
+widths: $(VENV)/.installed-test
+	set -e; for width in $$($(BIN)/python tools/vector_widths.py); do echo "vectors: $$width"; \
+	    $(BIN)/python tools/vector_widths.py $$width $(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS); done
 
 # Trains what bench/zoo holds from nothing: hours on two cores; interrupted, it goes on where it was.
 zoo: $(VENV)/.installed

@@ -52,7 +52,7 @@ def sgemm_peak() -> float:
 def peak_memory(what: str) -> None:
     """Prints the peak resident memory of a fresh process that does `what`, and of one that only imports (Linux)."""
     prepare = (
-        "import numpy as np\nfrom bench import devices\ndevices.configure()\nimport tensorflow as tf\n"
+        "import numpy as np\nfrom bench.support import devices\ndevices.configure()\nimport tensorflow as tf\n"
         "from defences import linac, linac_cpu\nimages = np.random.default_rng(0).random((64, 32, 32, 3), np.float32)\n"
     )
     report = "\nprint(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"

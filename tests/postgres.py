@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+LIMIT = 120.0  # seconds for the server to start or stop
 PLACES = ("/usr/lib/postgresql/*/bin", "/usr/local/pgsql/bin", "/opt/homebrew/opt/postgresql*/bin")
 
 
@@ -91,7 +92,7 @@ class Server:
             connection.execute(statement)
 
     def close(self) -> None:
-        with contextlib.suppress(subprocess.CalledProcessError):
+        with contextlib.suppress(subprocess.CalledProcessError, subprocess.TimeoutExpired):
             self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -101,7 +102,7 @@ class Server:
         user = {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []} if self._user else {}
         subprocess.run(
             [str(folder / program), *map(str, arguments)], check=True, cwd=self._folder, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **user,  # type: ignore[call-overload]
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=LIMIT, **user,  # type: ignore[call-overload]
         )  # fmt: skip
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 from bench import registry
+from tests.processes import run
 
 ROOT = Path(__file__).parent.parent
 
 
 def test_every_command_is_documented_as_its_help_says() -> None:
-    made = subprocess.run(
-        [sys.executable, "tools/cli_docs.py"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
+    made = run([sys.executable, "tools/cli_docs.py"], cwd=ROOT, check=True).stdout
     assert (ROOT / "docs" / "cli.md").read_text() == made, "run: python tools/cli_docs.py > docs/cli.md"
 
 

@@ -10,12 +10,12 @@ import dataclasses
 import json
 import resource
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.processes import bench, python
 
 ROOT = Path(__file__).parent.parent
 TREES = ("attacks", "bench", "benchmarks", "defences", "examples", "leaderboard", "tests", "tools")
@@ -237,7 +237,7 @@ def test_light_commands_do_not_import_tensorflow(arguments: list[str]) -> None:
         "file=sys.stderr))\n"
         f"from bench.cli import main; sys.argv = ['bench', *{arguments!r}]; main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = python(code)
     assert done.returncode == 0
     assert json.loads(done.stderr.splitlines()[-1]) == []
 
@@ -247,7 +247,7 @@ def test_help_and_list_answer_at_once() -> None:
     for arguments in (["--help"], ["list", "defences"]):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         for _ in range(3):
-            subprocess.run([sys.executable, "-m", "bench.cli", *arguments], capture_output=True, check=True)
+            assert bench(*arguments, cwd=ROOT).returncode == 0
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds = (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / 3
         assert seconds < 0.7, f"bench {' '.join(arguments)} took {seconds:.2f} s"

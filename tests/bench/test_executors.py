@@ -49,8 +49,8 @@ def test_a_lock_is_held_by_one_process_and_ends_with_it(tmp_path: Path) -> None:
     first.start()
     assert held.wait(60)
     second.start()
-    first.join()
-    second.join()
+    first.join(60)
+    second.join(60)
     seen = []
     while not order.empty():
         seen.append(order.get(timeout=60))

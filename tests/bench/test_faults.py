@@ -5,19 +5,21 @@ A Ray cluster that loses workers, or itself, is in test_ray.py; docs/storage.md 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import pytest
 
-from tests.conftest import bench
+from tests import processes
+from tests.processes import bench
 from tests.stores import rows
 
 FAULTY = '''
@@ -108,37 +110,36 @@ def alive(group: int) -> bool:
     return True
 
 
-def begun(folder: Path, packages: str, *arguments: str, change: str = "") -> subprocess.Popen[str]:
+def begun(
+    folder: Path, packages: str, *arguments: str, change: str = ""
+) -> contextlib.AbstractContextManager[Popen[str]]:
     """Starts `bench …`, with something of the store changed first, so that a test need not wait for minutes."""
     code = f"from bench.store import database, leases\n{change}\nfrom bench.cli import main\nmain()"
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": packages}, start_new_session=True,
-    )  # fmt: skip
+    return processes.started([sys.executable, "-c", code, *arguments], folder, {"PYTHONPATH": packages})
 
 
-def wait_for_images(folder: Path, process: subprocess.Popen[str], already: int = 0) -> None:
+def wait_for_images(folder: Path, process: Popen[str], already: int = 0) -> None:
     """Until a shard is stored, or is about to be."""
     deadline = time.monotonic() + 200
     while len(list(folder.glob("results/*.images/*/*.npz"))) <= already and time.monotonic() < deadline:
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.communicate(timeout=60)
         time.sleep(0.05)
 
 
 def test_sigterm_keeps_what_is_finished_and_leaves_no_process(faulty: str, tmp_path: Path) -> None:
-    process = begun(tmp_path, faulty, *run("fine", examples=40), "--shard-size", "1")
-    wait_for_images(tmp_path, process)
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 143
-    assert "the same command goes on from there" in errors
-    assert "Traceback" not in errors
-    connection = sqlite3.connect(tmp_path / "results" / "bench.db")
-    assert connection.execute("SELECT COUNT(*) FROM shard WHERE status = 'claimed'").fetchone() == (0,)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and alive(process.pid):
-        time.sleep(0.2)
-    assert not alive(process.pid)
+    with begun(tmp_path, faulty, *run("fine", examples=40), "--shard-size", "1") as process:
+        wait_for_images(tmp_path, process)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 143
+        assert "the same command goes on from there" in errors
+        assert "Traceback" not in errors
+        connection = sqlite3.connect(tmp_path / "results" / "bench.db")
+        assert connection.execute("SELECT COUNT(*) FROM shard WHERE status = 'claimed'").fetchone() == (0,)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and alive(process.pid):
+            time.sleep(0.2)
+        assert not alive(process.pid)
 
 
 DAY_AHEAD = "true = leases.clock; leases.clock = lambda connection: true(connection) + 86400.0"
@@ -148,11 +149,12 @@ DAY_AHEAD = "true = leases.clock; leases.clock = lambda connection: true(connect
 def test_two_runs_at_once_in_one_folder(faulty: str, tmp_path: Path, change: str) -> None:
     """With clocks that differ each takes the other's claims for nothing: shards are computed twice, and stored once."""
     command = (*run("fine", examples=24), "--shard-size")
-    runs = [begun(tmp_path, faulty, *command, "2"), begun(tmp_path, faulty, *command, "3", change=change)]
-    for process in runs:
-        output, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
-        assert "Best Known" in output
+    one, other = begun(tmp_path, faulty, *command, "2"), begun(tmp_path, faulty, *command, "3", change=change)
+    with one as first, other as second:
+        for process in (first, second):
+            output, errors = process.communicate(timeout=300)
+            assert process.returncode == 0, errors
+            assert "Best Known" in output
     assert cells(tmp_path)["fine"] == ("done", 24, "")
     assert cells(tmp_path)["clean"] == ("done", 24, "")
     connection = sqlite3.connect(tmp_path / "results" / "bench.db")
@@ -165,10 +167,10 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], None]]:
     """The folder `results` as a disk of its own; call it with a size to make it larger."""
     disk = tmp_path / "results"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", disk], capture_output=True).returncode:
+    if processes.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", disk]).returncode:
         pytest.skip("a small disk cannot be mounted here")
-    yield lambda size: subprocess.run(["mount", "-o", f"remount,size={size}", disk], check=True) and None
-    subprocess.run(["umount", "--lazy", disk], check=True)
+    yield lambda size: processes.run(["mount", "-o", f"remount,size={size}", disk], check=True) and None
+    processes.run(["umount", "--lazy", disk], check=True)
 
 
 def test_a_full_disk_ends_the_run_in_one_line_and_the_same_command_goes_on(
@@ -245,22 +247,24 @@ def trouble(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lock | O
 def test_a_database_that_is_locked_or_gone_is_waited_for(trouble: Lock | Outage, faulty: str, tmp_path: Path) -> None:
     """For so long that the run gives up; and, of the same command, for a while."""
     command = (*run("fine", examples=20), "--shard-size", "1", "--db", trouble.url)
-    process = begun(tmp_path, faulty, *command, change="database.BUSY_SECONDS, database.PATIENCE_SECONDS = 0.2, 0.0")
-    wait_for_images(tmp_path, process)
-    trouble.begin()
-    _, errors = process.communicate(timeout=60)
+    with begun(
+        tmp_path, faulty, *command, change="database.BUSY_SECONDS, database.PATIENCE_SECONDS = 0.2, 0.0"
+    ) as process:
+        wait_for_images(tmp_path, process)
+        trouble.begin()
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "Traceback" not in errors
     assert errors.splitlines()[-1].startswith("error: database ")
     assert trouble.advice in errors.splitlines()[-1]
     trouble.end()
     stored = len(list(tmp_path.glob("results/*.images/*/*.npz")))
-    process = begun(tmp_path, faulty, *command, change="database.BUSY_SECONDS = 0.2")
-    wait_for_images(tmp_path, process, stored)
-    trouble.begin()
-    time.sleep(2.5)
-    trouble.end()
-    _, errors = process.communicate(timeout=120)
+    with begun(tmp_path, faulty, *command, change="database.BUSY_SECONDS = 0.2") as process:
+        wait_for_images(tmp_path, process, stored)
+        trouble.begin()
+        time.sleep(2.5)
+        trouble.end()
+        _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     assert "the database does not take this (" in errors
     assert trouble.said in errors

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +14,7 @@ import tensorflow as tf
 from bench.api import BenchError, UsageError
 from bench.models import catalogue, haiku_checkpoint
 from tests.networks import wide_resnet
+from tests.processes import bench
 
 CHANNELS = 8
 Pair = tuple[dict[str, dict[str, np.ndarray]], dict[str, dict[str, np.ndarray]]]
@@ -213,8 +212,7 @@ def test_the_command_keeps_the_classifier_where_a_run_finds_it(tmp_path: Path, m
     defence = f"linac[width={CHANNELS},layers=2,representation_layer=1,epochs=1]"
     file = write(tmp_path / "small.npy", checkpoint())
     arguments = ["import-checkpoint", str(file), "--preset", str(preset), "--defence", defence, "--check", "2"]
-    command = [sys.executable, "-c", "from bench.cli import main; main()", *arguments]
-    result = subprocess.run(command, capture_output=True, text=True)
+    result = bench(*arguments, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "on the first 2 test images" in result.stdout
     resolved = spec.resolve(str(preset))

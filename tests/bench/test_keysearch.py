@@ -9,8 +9,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from bench.keys import PUBLISHED_KEY
 from bench.store import key_searches, schema, writer
 from bench.store.database import migrate, open_database
 from bench.store.key_searches import KeyGuess
+from tests.processes import bench_command, started
 
 SEARCH = ("keysearch", "--defence", "block-shuffle", "--paper")
 
@@ -107,19 +106,15 @@ def test_stopped_and_started_again_it_ends_with_the_same_rows(
     found: Path, tmp_path: Path, kind: signal.Signals
 ) -> None:
     arguments = [*SEARCH, "--meta-seeds", "30..49"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.cli", *arguments], cwd=tmp_path, start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run in the background
-    )  # fmt: skip
-    deadline = time.monotonic() + 240
-    while process.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(sqlite3.OperationalError):
-            if rows(tmp_path):
-                break
-        time.sleep(0.02)
-    os.killpg(process.pid, kind)
-    _, errors = process.communicate(timeout=60)
+    with started(bench_command(*arguments), tmp_path) as process:
+        deadline = time.monotonic() + 240
+        while process.poll() is None and time.monotonic() < deadline:
+            with contextlib.suppress(sqlite3.OperationalError):
+                if rows(tmp_path):
+                    break
+            time.sleep(0.02)
+        os.killpg(process.pid, kind)
+        _, errors = process.communicate(timeout=60)
     if kind == signal.SIGINT:
         assert process.returncode == 130
         assert "the same command goes on from there" in errors

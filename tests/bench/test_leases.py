@@ -106,7 +106,7 @@ def test_the_claim_of_a_killed_driver_of_this_machine_is_free_at_once(new_url: C
     assert not heir.take(key, 0, 2)
     assert driver.pid is not None
     os.kill(driver.pid, signal.SIGKILL)
-    driver.join()
+    driver.join(60)
     assert heir.take(key, 0, 2)
 
 
@@ -137,7 +137,7 @@ def test_two_drivers_on_one_board_lose_and_double_nothing(new_url: Callable[[], 
         driver.start()
     made = [counts.get(timeout=120) for _ in drivers]
     for driver in drivers:
-        driver.join()
+        driver.join(60)
     assert sum(made) > 0  # how they shared the work is up to the scheduler; what counts is below
     with database.connect() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(schema.result)).scalar() == 180
@@ -158,5 +158,5 @@ def test_drivers_that_start_at_once_on_an_empty_database_agree(new_url: Callable
         driver.start()
     assert {names.get(timeout=120) for _ in drivers} == {1}
     for driver in drivers:
-        driver.join()
+        driver.join(60)
         assert driver.exitcode == 0

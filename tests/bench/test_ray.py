@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import pytest
 
 from bench.models import artifacts
-from tests.conftest import bench
+from tests.processes import bench, bench_command, started
 from tests.stores import rows
 
 pytest.importorskip("ray", reason="Ray is not installed (pip install '.[ray]')")
@@ -128,14 +128,11 @@ def environment(packages: str) -> dict[str, str]:
     return {"PYTHONPATH": packages, "BENCH_KEY": f"mine:{SECRET}"}
 
 
-def started(tmp_path: Path, packages: str, *more: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "bench.cli", *command(), *more], cwd=tmp_path, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, env={**os.environ, **environment(packages)},
-    )  # fmt: skip
+def begun(tmp_path: Path, packages: str, *more: str) -> AbstractContextManager[Popen[str]]:
+    return started(bench_command(*command(), *more), tmp_path, environment(packages))
 
 
-def wait_for(something: Callable[[], Any], process: subprocess.Popen[str], seconds: float = 300) -> Any:
+def wait_for(something: Callable[[], Any], process: Popen[str], seconds: float = 300) -> Any:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.poll() is None:
         if found := something():
@@ -166,12 +163,12 @@ def test_a_worker_killed_in_the_middle_changes_no_row(
     nodes: Any, postgres: Any, packages: str, undisturbed: Any, tmp_path: Path
 ) -> None:
     cluster, url = nodes(), postgres.database()
-    process = started(tmp_path, packages, "--db", url, "--executor", "ray", "--ray-address", cluster.address,
-                      "--workers", "2", "--shard-size", "2")  # fmt: skip
-    wait_for(lambda: shards_done(url) >= 3, process)
-    victims = wait_for(cluster.workers, process)
-    os.kill(victims[0], signal.SIGKILL)
-    output, errors = process.communicate(timeout=600)
+    options = ("--executor", "ray", "--ray-address", cluster.address, "--workers", "2", "--shard-size", "2")
+    with begun(tmp_path, packages, "--db", url, *options) as process:
+        wait_for(lambda: shards_done(url) >= 3, process)
+        victims = wait_for(cluster.workers, process)
+        os.kill(victims[0], signal.SIGKILL)
+        output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     assert "trying that shard once more" in errors
     assert "Best Known" in output
@@ -198,10 +195,10 @@ def test_a_lost_cluster_costs_what_was_in_hand(nodes: Any, packages: str, undist
     """Everything of Ray is gone and started anew: the run ends with a line, and the same command goes on."""
     cluster, db = nodes(), str(tmp_path / "ray.db")
     options = ("--db", db, "--executor", "ray", "--workers", "2", "--shard-size", "2")
-    process = started(tmp_path, packages, *options, "--ray-address", cluster.address)
-    wait_for(lambda: shards_done(db) >= 3, process)
-    cluster.close()
-    _, errors = process.communicate(timeout=300)
+    with begun(tmp_path, packages, *options, "--ray-address", cluster.address) as process:
+        wait_for(lambda: shards_done(db) >= 3, process)
+        cluster.close()
+        _, errors = process.communicate(timeout=300)
     assert process.returncode == 1
     assert "Traceback" not in errors
     assert "error: the Ray cluster is gone: start it, then run the same command again" in errors

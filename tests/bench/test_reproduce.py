@@ -60,7 +60,7 @@ the same. LINAC's own, the other point of the sweep, and the bypasses are traine
 
 
 def reproduce(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return bench("reproduce", *arguments, cwd=cwd, timeout=900, BENCH_HOME=str(cwd / "home"))
+    return bench("reproduce", *arguments, cwd=cwd, timeout=800, BENCH_HOME=str(cwd / "home"))
 
 
 @pytest.fixture(scope="module")

@@ -7,16 +7,16 @@ import os
 import random
 import signal
 import sqlite3
-import subprocess
 import sys
 import time
 from pathlib import Path
+from subprocess import DEVNULL
 
 import numpy as np
 import pytest
 
 from tests import stores
-from tests.conftest import bench
+from tests.processes import bench, bench_command, run, started
 
 RUN = ("run", "--defence", "block-shuffle", "--attack", "pgd@nominal", "--preset", "smoke", "--examples", "20")
 
@@ -74,24 +74,21 @@ def test_batches_and_shards_do_not_change_a_result(reference: Path, tmp_path: Pa
 
 def killed_at(folder: Path, shards: int, delay: float) -> None:
     """Starts the run, and kills it with SIGKILL a while after so many shards are stored."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.cli", *RUN, "--shard-size", "4"], cwd=folder, start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    deadline = time.monotonic() + 120
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            connection = sqlite3.connect(f"file:{folder}/results/bench.db?mode=ro", uri=True)
-            stored = connection.execute("SELECT COUNT(*) FROM shard").fetchone()[0]
-            connection.close()
-        except sqlite3.OperationalError:
-            stored = 0
-        if stored >= shards:
-            break
-        time.sleep(0.02)
-    time.sleep(delay)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    with started(bench_command(*RUN, "--shard-size", 4), folder, stdout=DEVNULL, stderr=DEVNULL) as process:
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline:
+            try:
+                connection = sqlite3.connect(f"file:{folder}/results/bench.db?mode=ro", uri=True)
+                stored = connection.execute("SELECT COUNT(*) FROM shard").fetchone()[0]
+                connection.close()
+            except sqlite3.OperationalError:
+                stored = 0
+            if stored >= shards:
+                break
+            time.sleep(0.02)
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        process.wait(60)
 
 
 def test_killed_and_started_again_it_ends_with_the_same_rows(reference: Path, tmp_path: Path) -> None:
@@ -105,16 +102,13 @@ def test_killed_and_started_again_it_ends_with_the_same_rows(reference: Path, tm
 
 
 def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.cli", *RUN, "--shard-size", "2", "--attack", "pgd[steps=200]@nominal"], cwd=tmp_path,
-        start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run in the background
-    )  # fmt: skip
-    deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("results/bench.images/*/*.npz")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    command = bench_command(*RUN, "--shard-size", 2, "--attack", "pgd[steps=200]@nominal")
+    with started(command, tmp_path) as process:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("results/bench.images/*/*.npz")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "the same command goes on from there" in errors
     assert "Traceback" not in errors
@@ -286,7 +280,7 @@ def test_an_example_package_installs_and_runs(tmp_path: Path) -> None:
         str(target),
         str(copy),
     ]
-    subprocess.run(pip, check=True, capture_output=True)
+    run(pip, check=True)
     sample = np.load(Path(__file__).parents[2] / "bench" / "data" / "embedded" / "cifar10_test_500.npz")
     images, labels = sample["x_test"], sample["y_test"]
     np.savez(

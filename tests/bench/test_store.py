@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from sqlalchemy.engine import Engine as Database
 from bench.api import BenchError, UsageError
 from bench.store import queries, schema, writer
 from bench.store.database import migrate, open_database, url_of, user_errors
+from tests.processes import run
 from tests.stores import a_board, a_cell, fill, opened, shard
 
 
@@ -247,12 +247,12 @@ def test_a_server_whose_disk_is_full_says_so(postgres: Any) -> None:
 def small_disk() -> Iterator[Path]:
     """A disk with room for a new database, and hardly more."""
     disk = Path(tempfile.mkdtemp(prefix="disk-", dir="/tmp"))  # the server's user has no way into pytest's folders
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", disk], capture_output=True).returncode:
+    if run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", disk]).returncode:
         pytest.skip("a small disk cannot be mounted here")
     try:
         yield disk
     finally:
-        subprocess.run(["umount", "--lazy", disk], check=True)
+        run(["umount", "--lazy", disk], check=True)
         disk.rmdir()
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import DEVNULL, CompletedProcess
 
 import pytest
 
 from tests import tiny
-from tests.conftest import bench
+from tests.processes import bench, bench_command, started
 
 SECRET = 5938457234985723498
 MASK = 0x5A5AA5A55A5AA5A5
@@ -130,7 +128,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(world: Path, *attacks: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(world: Path, *attacks: str, **environment: str) -> CompletedProcess[str]:
     options = [option for attack in attacks for option in ("--attack", attack)]
     return bench("run", "--defence", "block-shuffle", *options, "--preset", "tiny.toml", "--dataset", "mine.npz",
                  cwd=world, PYTHONPATH=str(world / "packages"), BENCH_HOME=str(world / "home"), **environment)  # fmt: skip
@@ -160,21 +158,17 @@ def test_the_key_is_nowhere_in_the_memory_of_the_attacks_process(world: Path) ->
     """From outside, byte by byte: whatever Python would not show a spy."""
     (world / "wake").unlink(missing_ok=True)
     (world / "asleep.txt").unlink(missing_ok=True)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.cli", "run", "--defence", "block-shuffle", "--attack", "sleeper@nominal",
-         "--preset", "tiny.toml", "--dataset", "mine.npz", "--key-file", "my.key"],
-        cwd=world, env={**os.environ, "PYTHONPATH": str(world / "packages"), "BENCH_HOME": str(world / "home")},
-        stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    deadline = time.monotonic() + 240
-    while not (world / "asleep.txt").exists() and time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.1)
-    try:
+    command = bench_command("run", "--defence", "block-shuffle", "--attack", "sleeper@nominal", "--preset", "tiny.toml",
+                            "--dataset", "mine.npz", "--key-file", "my.key")  # fmt: skip
+    environment = {"PYTHONPATH": str(world / "packages"), "BENCH_HOME": str(world / "home")}
+    with started(command, world, environment, stderr=DEVNULL, stdout=DEVNULL) as process:
+        deadline = time.monotonic() + 240
+        while not (world / "asleep.txt").exists() and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.1)
         worker = int((world / "asleep.txt").read_text())
         assert worker != process.pid
         assert in_memory(process.pid, as_python_keeps_it()), "the search itself is blind"
         assert not [form for form in (as_python_keeps_it(), *forms()) if in_memory(worker, form)]
-    finally:
         (world / "wake").touch()
         process.wait(timeout=60)
 

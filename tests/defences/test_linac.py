@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import hashlib
 from pathlib import Path
 
 import keras
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from bench.api import BenchError, UsageError, each_image
 from defences import colour, linac, linac_cpu, linac_plan, linac_tensorflow
 from defences.linac import Linac, LinacConfig
+from tests.processes import python
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "linac_golden.npz"
 GOLDEN = np.load(FIXTURE)
@@ -34,18 +34,25 @@ def distances(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     )
 
 
+# A fit of 320 Adam steps is chaotic: the last bit of an input, or a processor whose vectors are wider, changes where it
+# ends. Forty fits of inputs that differ in their last bits alone gave what is said below; the bounds leave room to it.
+
+
 def assert_close(ours: np.ndarray, theirs: np.ndarray) -> None:
-    """The tolerances of a full fit: rounding grows over 320 steps; another key is more than 100 % away."""
+    """The end of a fit: up to 0.13 in the median and 0.24 at most by rounding; another key is more than 1 away."""
     found = distances(ours, theirs)
-    assert np.median(found) < 0.15, found
+    assert np.median(found) < 0.2, found
     assert found.max() < 0.35, found
 
 
 def assert_same_losses(ours: np.ndarray, theirs: np.ndarray) -> None:
+    """Tight where rounding has not grown yet (up to 2e-6 in three steps, 0.4 % in ten), then by means (1 % and 4.5 %)."""
     theirs = theirs.reshape(len(theirs), -1)
     np.testing.assert_allclose(ours[:, 0], theirs[:, 0], rtol=1e-6)
-    np.testing.assert_allclose(ours[:, 1:3], theirs[:, 1:3], rtol=1e-3)
-    np.testing.assert_allclose(ours[:, -1].mean(), theirs[:, -1].mean(), rtol=0.03)
+    np.testing.assert_allclose(ours[:, 1:3], theirs[:, 1:3], rtol=2e-5)
+    np.testing.assert_allclose(ours[:, 3:10], theirs[:, 3:10], rtol=0.03)
+    np.testing.assert_allclose(ours[:, -32:].mean(), theirs[:, -32:].mean(), rtol=0.03)
+    np.testing.assert_allclose(ours[:, -1].mean(), theirs[:, -1].mean(), rtol=0.1)
 
 
 # What the released code gave
@@ -109,7 +116,7 @@ def test_another_key_changes_everything_and_rounding_of_the_input_little() -> No
         return np.linalg.norm((a - base).reshape(4, -1), axis=1) / np.linalg.norm(base.reshape(4, -1), axis=1)
 
     assert relative(other).min() > 1
-    assert np.median(relative(near)) < 0.05
+    assert np.median(relative(near)) < 0.2
 
 
 @pytest.mark.slow
@@ -158,18 +165,17 @@ def test_graph_eager_and_map_give_the_same_bits() -> None:
     np.testing.assert_array_equal(mapped(UNIT), expected)
 
 
-def test_another_process_gives_the_same_bits(alone: np.ndarray) -> None:
+def test_another_process_gives_the_same_bits(alone: np.ndarray, tmp_path: Path) -> None:
     program = (
-        "import sys, hashlib, numpy as np\nfrom bench import devices\ndevices.configure()\n"
+        "import sys, hashlib, numpy as np\nfrom bench.support import devices\ndevices.configure()\n"
         "from defences import linac\n"
-        "images = np.frombuffer(sys.stdin.buffer.read(), np.float32).reshape(-1, 32, 32, 3)\n"
+        "images = np.load(sys.argv[1])\n"
         f"found = linac.fit(images, {KEY}, linac.LinacConfig(width=64, epochs=2)).representation\n"
         "print(hashlib.sha256(found.tobytes()).hexdigest())"
     )
-    import hashlib
-
-    run = subprocess.run([sys.executable, "-c", program], input=IMAGES.tobytes(), capture_output=True, check=True)
-    assert run.stdout.decode().split()[-1] == hashlib.sha256(alone.tobytes()).hexdigest()
+    np.save(tmp_path / "images.npy", IMAGES)
+    done = python(program, tmp_path / "images.npy", check=True)
+    assert done.stdout.split()[-1] == hashlib.sha256(alone.tobytes()).hexdigest()
 
 
 # The two ways to compute it agree, on any configuration

@@ -59,7 +59,7 @@ class Browser:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._process.kill()
-        self._process.wait()
+        self._process.wait(PATIENCE)
         for end in (self._read, self._write):
             os.close(end)
         shutil.rmtree(self._profile, ignore_errors=True)

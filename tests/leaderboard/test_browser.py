@@ -6,10 +6,9 @@ import contextlib
 import json
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import DEVNULL
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from leaderboard import evidence
 from tests.leaderboard.browser import Browser
 from tests.leaderboard.conftest import Site
 from tests.leaderboard.stores import HOSTILE
+from tests.processes import bench_command, started
 
 AUDIT = (Path(__file__).parent / "audit.js").read_text()
 ROWS = "[...document.querySelectorAll('[data-norm=linf] .ours tr')].filter(row => row.checkVisibility())"
@@ -221,17 +221,14 @@ def test_serve_shows_it_over_http_to_this_machine(site: Site, browser: Browser) 
 
 @contextlib.contextmanager
 def served(site: Site) -> Iterator[str]:
-    command = [sys.executable, "-m", "bench.cli", "serve", "--out", str(site.folder), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with started(bench_command("serve", "--out", site.folder, "--port", 0), stderr=DEVNULL) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         found = re.match(r"(http://127\.0\.0\.1:\d+/)", line)
         assert found, line
-        try:
-            yield found[1]
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(10)
+        yield found[1]
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
 
 
 def choose(browser: Browser, control: str, value: str) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,6 +23,7 @@ from leaderboard import svg
 from leaderboard.figures import Figure
 from leaderboard.svg import Axis, Point
 from tests import tiny
+from tests.processes import python
 
 SECRET = PrivateKey("mine", 1234567890123456789)
 PUBLISHED = PrivateKey(PUBLISHED_ID, PUBLISHED_KEY)
@@ -299,5 +298,5 @@ def test_the_names_are_known_without_tensorflow() -> None:
         "import sys; import bench.reproduction.gallery as g; assert g.NAMES; "
         "print([m for m in ('tensorflow', 'keras', 'numba') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = python(code, check=True)
     assert done.stdout.strip() == "[]"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -14,9 +12,9 @@ from urllib.parse import unquote
 import pytest
 
 from leaderboard.build import build
-from tests.conftest import bench
 from tests.leaderboard import stores
 from tests.leaderboard.conftest import Site
+from tests.processes import bench, python
 
 
 class Tagged(HTMLParser):
@@ -191,7 +189,7 @@ def test_building_the_site_does_not_import_tensorflow(site: Site, tmp_path: Path
         "atexit.register(lambda: print([m for m in ('tensorflow', 'keras', 'ray') if m in sys.modules], file=sys.stderr))\n"
         f"from bench.cli import main; sys.argv = ['bench', 'leaderboard', '--db', {str(site.db)!r}, '--out', 'made']; main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    done = python(code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1] == "[]"
 
