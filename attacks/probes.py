@@ -15,7 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from attacks.engines.pgd import Pgd, PgdSettings
-from attacks.parts import draws, norms
+from attacks.norms import Linf
+from attacks.parts import draws
 from attacks.parts.compiling import compiled
 from attacks.parts.engine import BLOCK, forward
 from attacks.parts.ledger import clean_margin
@@ -64,17 +65,17 @@ def some(batch: Batch, rows: np.ndarray) -> Batch:
 
 def noise(source: Source, batch: Batch, tries: int = TRIES) -> np.ndarray:
     """Which examples some random point on the surface of their ball deceives the source about: N, bool."""
-    norm = norms.named(batch.norm)
+    ball = batch.ball
 
     def perturbed(images: tf.Tensor, seeds: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
-        drawn = images + epsilon * norm.surface(seeds, list(images.shape[1:]))
-        return norm.project(drawn, images, epsilon)
+        drawn = images + epsilon * ball.surface(seeds, list(images.shape[1:]))
+        return ball.project(drawn, images, epsilon)
 
     broken = np.zeros(len(batch.labels), bool)
     for number in range(tries if len(broken) else 0):
         seeds = draws.fold(batch.seeds, number)
         epsilon = np.float32(batch.epsilon)
-        noisy = compiled(source, ("noise", norm.name), perturbed, batch.images, seeds, epsilon).numpy()
+        noisy = compiled(source, ("noise", ball.name), perturbed, batch.images, seeds, epsilon).numpy()
         broken |= clean_margin(forward(source, noisy), batch.labels) < 0
     return broken
 
@@ -89,5 +90,5 @@ def survives_one(source: Source, batch: Batch, steps: int = STEPS) -> np.ndarray
     """Which examples are still classified right at epsilon 1.0 in L-inf, where any image may be shown: N, bool."""
     stopping = copy.copy(source)  # shares what is compiled
     stopping.exact = True  # so that an example is left alone as soon as it is broken
-    everything = dataclasses.replace(batch, norm="linf", epsilon=1.0)
+    everything = dataclasses.replace(batch, norm=Linf.name, epsilon=1.0)
     return ~_FromTheImage(PgdSettings(steps=steps, restarts=1)).run(stopping, everything, lambda _: None).success

@@ -12,9 +12,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from bench import flags as flags
+from bench import norms
 from bench.attacker_keys import attacker_key as attacker_key
 from bench.errors import BenchError as BenchError
 from bench.errors import UsageError as UsageError
+from bench.norms import Ball as Ball
+from bench.norms import Norm as Norm
+from bench.norms import SquareMoves as SquareMoves
 from bench.sources import LAST as LAST
 from bench.sources import Gradient as Gradient
 from bench.sources import Loss as Loss
@@ -141,9 +145,17 @@ class Batch:
     images: np.ndarray  # N×H×W×3, float32, [0,1]
     labels: np.ndarray  # N, int32
     seeds: np.ndarray  # N×2, int32: all the randomness an example may use, as a seed for tf.random.stateless_*
-    norm: str  # "linf" or "l2"
+    norm: str  # the name of a registered norm
     epsilon: float
     batch_size: int = 64  # how many examples at once; never changes a result
+
+    def __post_init__(self) -> None:
+        norms.named(self.norm)  # an unknown one is refused
+
+    @property
+    def ball(self) -> Ball:
+        """What the norm's steps and projections are computed with."""
+        return norms.named(self.norm).ball()
 
 
 @dataclasses.dataclass(frozen=True)

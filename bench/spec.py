@@ -10,11 +10,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from bench import registry
+from bench import norms, registry
 from bench.api import Defence, UsageError
 from bench.registry import did_you_mean
 
-NORMS = ("linf", "l2")
 PRESETS = Path(__file__).parent / "presets"
 
 
@@ -105,15 +104,7 @@ def resolve(
     known = {field.name for field in dataclasses.fields(Spec)} | {"description"}
     if odd := sorted(values.keys() - known):
         raise UsageError(f"preset {preset} has an unknown field '{odd[0]}'{did_you_mean(odd[0], known)}")
-    chosen = norms or tuple(values.get("norms", NORMS))
-    for norm in chosen:
-        if norm not in NORMS:
-            raise UsageError(f"unknown norm '{norm}'; choose linf or l2")
-    if epsilon is not None and len(chosen) != 1:
-        raise UsageError("--epsilon belongs to one norm: give --norm linf or --norm l2 with it")
-    epsilons = {
-        n: parse_epsilon(values.get("epsilon", {}).get(n, "missing") if epsilon is None else epsilon) for n in chosen
-    }
+    epsilons = _epsilons(preset, values, norms, epsilon)
     count = int(values.get("examples", 0) if examples is None else examples)
     if count < 1:
         raise UsageError(f"{count} examples make no board; give at least 1")
@@ -121,7 +112,7 @@ def resolve(
         preset=Path(preset).stem,
         dataset=dataset or values.get("dataset", "cifar10"),
         examples=count,
-        norms=chosen,
+        norms=tuple(epsilons),
         epsilon=epsilons,
         seed=values.get("seed", 0) if seed is None else seed,
         training=values.get("training", {}),
@@ -133,6 +124,24 @@ def resolve(
         reproduce=values.get("reproduce", {}),
         gallery=values.get("gallery", {}),
     )
+
+
+def _epsilons(preset: str, values: Mapping[str, Any], asked: tuple[str, ...], epsilon: str | None) -> dict[str, float]:
+    """The norms of a run, in its order, and the size of the ball in each: as asked for, else as the preset says."""
+    sizes = values.get("epsilon", {})
+    chosen = asked or values.get("norms", sorted(sizes, key=norms.place))
+    if isinstance(chosen, str) or not chosen or not all(isinstance(norm, str) for norm in chosen):
+        raise UsageError(f'preset {preset}: norms is {chosen!r}; it must be a list of norms, such as ["linf", "l2"]')
+    for norm in (*chosen, *sizes):
+        norms.named(norm)  # an unknown one is refused
+    if epsilon is not None and len(chosen) != 1:
+        raise UsageError(f"--epsilon belongs to one norm, not to {', '.join(chosen)}: give one --norm with it")
+    for norm in chosen:
+        if epsilon is None and norm not in sizes:
+            raise UsageError(
+                f"preset {preset} has no epsilon for norm {norm}: give --epsilon, or [epsilon] in the preset"
+            )
+    return {norm: parse_epsilon(sizes[norm] if epsilon is None else epsilon) for norm in chosen}
 
 
 def parse_epsilon(text: str | float) -> float:

@@ -193,8 +193,9 @@ def judged(
     model: Any, images: np.ndarray, labels: np.ndarray, found: np.ndarray, norm: str, epsilon: float
 ) -> dict[str, Any]:
     """The same judge for everybody: what is out of the ball or the range counts as withstood."""
-    delta = (found.astype(np.float64) - images).reshape(len(images), -1)
-    size = np.abs(delta).max(axis=1) if norm == "linf" else np.sqrt((delta**2).sum(axis=1))
+    from bench import norms
+
+    size = norms.named(norm).distance(images, found)
     legal = (size <= epsilon + 1e-5) & (found.min(axis=(1, 2, 3)) >= 0) & (found.max(axis=(1, 2, 3)) <= 1)
     clean = np.argmax(model.predict(images, verbose=0), axis=1) == labels
     right = np.argmax(model.predict(found, verbose=0), axis=1) == labels

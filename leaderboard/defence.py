@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench import norms
 from bench.store.key_searches import KeySearch
 from bench.store.outcomes import Outcomes, RunRecord
 from bench.store.queries import Board, attack_names
@@ -66,8 +67,7 @@ def pages(boards: Sequence[Board]) -> list[Page]:
 
 def _place(board: Board) -> tuple[Any, ...]:
     return (
-        board.norm != "linf",
-        board.norm,
+        norms.place(board.norm),
         board.epsilon != paper.EPSILONS.get(board.norm),
         -board.n_examples,
         board.epsilon,

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from bench import norms
 from bench.store.outcomes import Outcomes
 from bench.store.queries import Board, attack_names
 from leaderboard import evidence, paper
@@ -88,9 +89,9 @@ def board_doubts(board: Board) -> dict[str, list[tuple[str, str]]]:
 def context(contestants: Sequence[Contestant]) -> dict[str, Any]:
     """What the home page's template is given."""
     boards = [one.board for one in contestants]
-    norms = [*paper.EPSILONS, *(n for n in dict.fromkeys(b.norm for b in boards) if n not in paper.EPSILONS)]
+    shown = sorted({*paper.EPSILONS, *(board.norm for board in boards)}, key=norms.place)
     return {
-        "rankings": [_ranking(norm, [one for one in contestants if one.board.norm == norm]) for norm in norms],
+        "rankings": [_ranking(norm, [one for one in contestants if one.board.norm == norm]) for norm in shown],
         "presets": sorted({board.preset for board in boards}),
         "n_boards": len(boards),
         "n_defences": len({identity(board) for board in boards}),

@@ -6,10 +6,9 @@ import hashlib
 import re
 from typing import Any
 
+from bench import norms
 from bench.store.frames import percent
 from bench.support.stats import wilson
-
-NORM_NAMES = {"linf": "L∞", "l2": "L2"}
 
 STRATEGY_NAMES = {
     "transfer": "Transfer",
@@ -109,7 +108,8 @@ def settings(values: dict[str, Any]) -> str:
 
 
 def norm(name: str) -> str:
-    return NORM_NAMES.get(name, name)
+    """What people read for a norm."""
+    return norms.label(name)
 
 
 def strategy(name: str) -> str:

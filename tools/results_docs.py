@@ -104,7 +104,7 @@ def page(shown: list[Shown], databases: list[Database], commands: list[str], not
         yield f"| {claim.text} | {claim.paper} | {claim.ours} | {'yes' if claim.holds else '**no**'} |"
     if notes:
         yield f"\n{notes.strip()}"
-    for norm in ("linf", "l2"):
+    for norm in paper.EPSILONS:
         own = [one for one in shown if one.board.norm == norm]
         if own:
             yield f"\n## {words.norm(norm)}\n"
@@ -154,7 +154,7 @@ def markdown(table: Table, interval: bool = True) -> Iterator[str]:
 
 def claims(shown: list[Shown], databases: list[Database]) -> Iterator[Claim]:
     """What of the paper can be told from these boards. The board with the most cells speaks for its defence."""
-    for norm in ("linf", "l2"):
+    for norm in paper.EPSILONS:
         boards: dict[str, Shown] = {}
         for one in sorted((s for s in shown if s.board.norm == norm), key=lambda s: len(s.board.counted)):
             boards[one.board.defence] = one
@@ -221,7 +221,8 @@ def _linac(one: Shown, norm: str) -> Iterator[Claim]:
 
 def _adversarial(shown: list[Shown]) -> Iterator[Claim]:
     """Adversarially trained sources under `aa`, in their own norm, on the cell that spent most."""
-    for source, norm in (("at-linf", "linf"), ("at-l2", "l2")):
+    for norm in paper.EPSILONS:
+        source = f"at-{norm}"
         cells = [
             (cell, one) for one in shown if one.board.norm == norm
             for cell in one.board.counted if (cell.attack, cell.source) == ("aa", source)
@@ -242,7 +243,7 @@ def _standing(one: Shown, cell: Cell) -> int:
 
 
 def _keys(databases: list[Database]) -> Iterator[Claim]:
-    right = {row.defence: row.clean for row in paper.table3("linf")}
+    right = {row.defence: row.clean for row in paper.table3(next(iter(paper.EPSILONS)))}  # clean: in any norm
     theirs = f"at most {paper.BEST_KEYS[0][1]:.1f}; right {right['linac']:.1f}"
     for search in (search for db in databases for search in key_searches.found(db)):
         wrong = [

@@ -77,8 +77,8 @@ class _ApgdEngine(BatchEngine):
         seeds: np.ndarray, progress: Progress,
     ) -> None:  # fmt: skip
         settings, source = self.settings, task.source
-        loop = Loop(source, task.norm, loss, settings.expectation, PICKS[task.ledger.keep])
-        key = ("apgd", name, self.targeted, settings.expectation, task.ledger.keep, task.norm.name)
+        loop = Loop(source, task.ball, loss, settings.expectation, PICKS[task.ledger.keep])
+        key = ("apgd", name, self.targeted, settings.expectation, task.ledger.keep, task.ball.name)
         closes = checkpoints(settings.steps)
 
         def block(state: Apgd, fixed: Fixed, first: int, last: int) -> Apgd:

@@ -12,10 +12,9 @@ import tensorflow as tf
 from attacks.parts import descent, draws, losses
 from attacks.parts.compiling import compiled
 from attacks.parts.engine import BatchEngine, Fixed, Plan, Progress, Task, drive, positive, settle
-from attacks.parts.norms import Norm
 from attacks.parts.sums import image_sum, spread
 from attacks.parts.watch import Watch, observe
-from bench.api import Source, UsageError, each_image
+from bench.api import Ball, Source, UsageError, each_image
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,14 +58,14 @@ class Boosted(BatchEngine):
             progress.reach(1.0)
 
     def _descend(self, task: Task, rows: np.ndarray, restart: int, progress: Progress) -> None:
-        settings, source, norm = self.settings, task.source, task.norm
-        key = ("boosted", dataclasses.astuple(settings), norm.name)
-        steps = boosted_steps(source, norm, settings)
+        settings, source, ball = self.settings, task.source, task.ball
+        key = ("boosted", dataclasses.astuple(settings), ball.name)
+        steps = boosted_steps(source, ball, settings)
         seeds = draws.fold(task.seeds[rows], restart)
 
         def start(origin: tf.Tensor, seeds: tf.Tensor, epsilon: tf.Tensor) -> Boosting:
-            images = norm.random_start(origin, seeds, epsilon)
-            begun = descent.begin(descent.steepest(norm), images)
+            images = ball.random_start(origin, seeds, epsilon)
+            begun = descent.begin(descent.steepest(ball), images)
             return Boosting(images, tf.zeros_like(images), seeds, begun.best, begun.watch)
 
         def block(state: Boosting, fixed: Fixed, first: int, last: int) -> Boosting:
@@ -91,7 +90,7 @@ class Boosting(NamedTuple):
     watch: Watch
 
 
-def boosted_steps(source: Source, norm: Norm, settings: BoostedSettings) -> Callable[..., Boosting]:
+def boosted_steps(source: Source, ball: Ball, settings: BoostedSettings) -> Callable[..., Boosting]:
     """A function (state, fixed, epsilon, first, last) that does the steps first..last−1. Only the end is judged."""
 
     def block(state: Boosting, fixed: Fixed, epsilon: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> Boosting:
@@ -106,8 +105,8 @@ def boosted_steps(source: Source, norm: Norm, settings: BoostedSettings) -> Call
             gradient = smooth(tf.ensure_shape(gradient, state.images.shape), settings.translation)
             scale = image_sum(tf.abs(gradient))
             velocity = settings.momentum * state.velocity + gradient / spread(tf.maximum(scale, 1e-12))
-            moved = state.images - settings.step_size * epsilon * norm.steepest(velocity)
-            images = norm.project(moved, fixed.origin, epsilon)
+            moved = state.images - settings.step_size * epsilon * ball.steepest(velocity)
+            images = ball.project(moved, fixed.origin, epsilon)
             return step + 1, Boosting(images, velocity, state.seeds, state.best, watch)
 
         return tf.while_loop(lambda step, _: step < last, one, (first, state))[1]

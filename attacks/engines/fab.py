@@ -14,11 +14,10 @@ from attacks.parts.compiling import compiled
 from attacks.parts.descent import Best
 from attacks.parts.engine import BatchEngine, Fixed, Plan, Progress, Task, drive, one_of, positive, settle
 from attacks.parts.ledger import Keep
-from attacks.parts.norms import Norm
 from attacks.parts.planes import to_plane
 from attacks.parts.sums import choose, image_sum, spread
 from attacks.parts.watch import Watch, fresh_watch, observe
-from bench.api import Gradient, Source
+from bench.api import Ball, Gradient, Source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,14 +52,14 @@ class Loop(NamedTuple):
     """FAB put together."""
 
     source: Source
-    norm: Norm
+    ball: Ball
     settings: FabSettings
     by_size: bool  # of several adversarial images keep the smallest perturbation, else the best margin
     nearest: bool  # aim at the class whose plane is nearest, else at the targets given
 
     def start(self, fixed: Fixed, seeds: tf.Tensor, reach: tf.Tensor) -> Fab:
         """From the image itself, or a random point at half of `reach` (B) from it. Seeds are B×2."""
-        drawn = self.norm.surface(seeds, list(fixed.origin.shape[1:]))
+        drawn = self.ball.surface(seeds, list(fixed.origin.shape[1:]))
         images = tf.clip_by_value(fixed.origin + 0.5 * spread(reach) * drawn, 0.0, 1.0)
         count = tf.shape(images)[0]
         infinity = tf.fill([count], float("inf"))
@@ -105,21 +104,21 @@ class Loop(NamedTuple):
             return losses.targeted_margin(logits, labels, (labels + shift) % tf.shape(logits)[1])
 
         found = self.source.gradient(towards, images, fixed.labels)
-        return found, tf.abs(found.loss) / (self.norm.dual(found.gradient) + 1e-12)
+        return found, tf.abs(found.loss) / (self.ball.dual(found.gradient) + 1e-12)
 
     def _towards(self, images: tf.Tensor, origin: tf.Tensor, value: tf.Tensor, normal: tf.Tensor) -> tf.Tensor:
         """A step past the plane: mostly from where it is, a little from the original image, which draws it closer."""
-        norm, settings = self.norm, self.settings
-        here = to_plane(norm, images, value, normal)
-        there = to_plane(norm, origin, value + image_sum(normal * (origin - images)), normal)
-        size = norm.size(here)
-        alpha = tf.math.divide_no_nan(size, size + norm.size(there))
+        ball, settings = self.ball, self.settings
+        here = to_plane(ball, images, value, normal)
+        there = to_plane(ball, origin, value + image_sum(normal * (origin - images)), normal)
+        size = ball.size(here)
+        alpha = tf.math.divide_no_nan(size, size + ball.size(there))
         alpha = spread(tf.clip_by_value(alpha, 0.0, settings.alpha_max))
         moved = (images + settings.eta * here) * (1.0 - alpha) + (origin + settings.eta * there) * alpha
         return tf.clip_by_value(moved, 0.0, 1.0)
 
     def _judge(self, state: Fab, images: tf.Tensor, margin: tf.Tensor, origin: tf.Tensor, epsilon: tf.Tensor) -> Fab:
-        size = self.norm.size(images - origin)
+        size = self.ball.size(images - origin)
         score = size if self.by_size else margin
         gained = (margin < 0) & (size <= epsilon) & (score < state.score)
         best = Best(choose(gained, images, state.best.images), tf.where(gained, margin, state.best.margin))
@@ -133,6 +132,9 @@ class _FabEngine(BatchEngine):
 
     def work(self, examples: int) -> int:
         return examples * self.settings.restarts * self.settings.steps * self.settings.targets
+
+    def needs_of_ball(self) -> set[str]:
+        return {"profile"} if self.targeted else {"profile", "dual"}
 
     def attack(self, task: Task) -> None:
         ranks = min(self.settings.targets, task.classes - 1) if self.targeted else 1
@@ -151,8 +153,8 @@ class _FabEngine(BatchEngine):
         progress: Progress,
     ) -> None:  # fmt: skip
         settings, source = self.settings, task.source
-        loop = Loop(source, task.norm, settings, task.ledger.keep == "first-success", not self.targeted)
-        key = ("fab", self.targeted, dataclasses.astuple(settings)[3:], task.ledger.keep, task.norm.name)
+        loop = Loop(source, task.ball, settings, task.ledger.keep == "first-success", not self.targeted)
+        key = ("fab", self.targeted, dataclasses.astuple(settings)[3:], task.ledger.keep, task.ball.name)
         block = _block(task, key, loop)
         fixed = task.fixed(rows, targets)
         reach = np.full(len(rows), task.epsilon if restart else 0.0, np.float32)

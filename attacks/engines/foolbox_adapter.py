@@ -20,10 +20,9 @@ from attacks.parts import draws
 from attacks.parts.compiling import compiled
 from attacks.parts.engine import BatchEngine, Task, forward, positive
 from attacks.parts.ledger import clean_margin
-from bench.api import Engine, Source, UsageError
+from bench.api import Engine, Norm, Source, UsageError
 
 PREFIX = "foolbox:"
-_ORDERS = {"linf": float("inf"), "l2": 2}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,12 +62,12 @@ class FoolboxEngine(BatchEngine):
     def _found(self, task: Task, model: Any, image: np.ndarray, label: np.ndarray) -> np.ndarray:
         # Labels of the type Foolbox's predictions have: its tensors cannot join two types under NumPy 2.
         labels = tf.constant(label, tf.int64)
-        method = self._method(task.norm.name)
+        method = self._method(task.ball.norm)
         found = method(model, tf.constant(image), labels, epsilons=float(task.epsilon))[1]
         finite = tf.where(tf.math.is_finite(found), found, image)
-        return task.norm.project(finite, tf.constant(image), tf.constant(task.epsilon)).numpy()
+        return task.ball.project(finite, tf.constant(image), tf.constant(task.epsilon)).numpy()
 
-    def _method(self, norm: str) -> Any:
+    def _method(self, norm: Norm) -> Any:
         kind = attack_class(self.attack_name)
         options = {"steps": self.settings.steps} if self.settings.steps else {}
         if options and "steps" not in inspect.signature(kind).parameters:
@@ -78,8 +77,10 @@ class FoolboxEngine(BatchEngine):
         except (TypeError, ImportError) as error:
             raise UsageError(f"{PREFIX}{self.attack_name} cannot be made from its name alone: {error}") from error
         order = getattr(getattr(method, "distance", None), "p", None)
-        if order is not None and order != _ORDERS[norm]:
-            raise UsageError(f"{PREFIX}{self.attack_name} works in the norm of order {order}: it has no {norm} form")
+        if order is not None and order != norm.order:
+            raise UsageError(
+                f"{PREFIX}{self.attack_name} works in the norm of order {order}: it has no {norm.name} form"
+            )
         return method
 
 

@@ -56,15 +56,15 @@ def descend(
 
     It starts from a random point at most `reach` × epsilon away from each image.
     """
-    source, norm = task.source, task.norm
-    name = norm.rule if settings.rule == "auto" else settings.rule
-    rule = descent.adam() if name == "adam" else descent.steepest(norm)
-    key = ("descent", targets is None, settings.loss, name, settings.candidates, norm.name)
-    steps = descent.steps(source, norm, rule, loss, every_step=settings.candidates == "step")
+    source, ball = task.source, task.ball
+    name = ball.rule if settings.rule == "auto" else settings.rule
+    rule = descent.adam() if name == "adam" else descent.steepest(ball)
+    key = ("descent", targets is None, settings.loss, name, settings.candidates, ball.name)
+    steps = descent.steps(source, ball, rule, loss, every_step=settings.candidates == "step")
     rate = rates(settings, name, float(task.epsilon))
 
     def start(origin: tf.Tensor, seeds: tf.Tensor, epsilon: tf.Tensor) -> descent.Descent:
-        return descent.begin(rule, norm.random_start(origin, seeds, epsilon))
+        return descent.begin(rule, ball.random_start(origin, seeds, epsilon))
 
     def block(state: descent.Descent, fixed: Fixed, first: int, last: int) -> descent.Descent:
         return compiled(source, key, steps, state, fixed, task.epsilon, rate, first, last)

@@ -13,10 +13,9 @@ from attacks.parts.compiling import compiled
 from attacks.parts.descent import Best
 from attacks.parts.engine import BatchEngine, Fixed, Plan, Progress, Task, drive, one_of, positive, settle
 from attacks.parts.ledger import Keep
-from attacks.parts.square_moves import MOVES, Moves
 from attacks.parts.sums import choose
 from attacks.parts.watch import Watch, fresh_watch
-from bench.api import Source
+from bench.api import Source, SquareMoves
 
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """The iterations after which the window's area is halved, in an attack of 10,000."""
@@ -63,7 +62,7 @@ class Loop(NamedTuple):
     """Square put together."""
 
     source: Source
-    moves: Moves
+    moves: SquareMoves
     stops: bool
 
     def start(self, fixed: Fixed, seeds: tf.Tensor, epsilon: tf.Tensor) -> Search:
@@ -109,11 +108,13 @@ class Square(BatchEngine):
     def work(self, examples: int) -> int:
         return examples * self.settings.restarts * self.settings.queries
 
+    def needs_of_ball(self) -> set[str]:
+        return {"square_moves"}
+
     def attack(self, task: Task) -> None:
         restarts = self.settings.restarts
         stops = self.settings.stop == "misclassified" or task.source.exact
-        moves = MOVES[task.norm.name](task.images.shape[1:])
-        loop = Loop(task.source, moves, stops)
+        loop = Loop(task.source, task.ball.square_moves(task.images.shape[1:]), stops)
         task = dataclasses.replace(task, stop=stops)
         for restart in range(restarts):
             progress = task.progress.section(restart / restarts, (restart + 1) / restarts)
@@ -123,7 +124,7 @@ class Square(BatchEngine):
             progress.reach(1.0)
 
     def _search(self, task: Task, loop: Loop, rows: np.ndarray, restart: int, progress: Progress) -> None:
-        key = ("square", loop.stops, task.norm.name)
+        key = ("square", loop.stops, task.ball.name)
         sides = loop.moves.sides(shares(self.settings))
         fixed = task.fixed(rows)
         seeds = draws.fold(task.seeds[rows], restart)

@@ -11,10 +11,9 @@ import tensorflow as tf
 from attacks.parts import losses
 from attacks.parts.descent import Best, better
 from attacks.parts.engine import Fixed
-from attacks.parts.norms import Norm
 from attacks.parts.sums import choose, spread
 from attacks.parts.watch import Watch, fresh_watch, observe
-from bench.api import Gradient, Loss, Source
+from bench.api import Ball, Gradient, Loss, Source
 
 MOMENTUM = 0.75
 RISE_SHARE = 0.75
@@ -58,16 +57,16 @@ class Loop(NamedTuple):
     """Auto-PGD put together."""
 
     source: Source
-    norm: Norm
+    ball: Ball
     loss: Loss
     draws: int  # gradients averaged at every point, for a source that is random
     pick: Callable[[Best, tf.Tensor, tf.Tensor], Best]  # how the image to give back is chosen
 
     def start(self, fixed: Fixed, seeds: tf.Tensor, epsilon: tf.Tensor) -> Apgd:
         """A random point on the surface of the ball, and its gradient. Seeds are B×2."""
-        norm = self.norm
-        drawn = fixed.origin + epsilon * norm.surface(seeds, list(fixed.origin.shape[1:]))
-        images = norm.project(drawn, fixed.origin, epsilon)
+        ball = self.ball
+        drawn = fixed.origin + epsilon * ball.surface(seeds, list(fixed.origin.shape[1:]))
+        images = ball.project(drawn, fixed.origin, epsilon)
         count = tf.shape(images)[0]
         best = Best(images, tf.fill([count], float("inf")))
         point, best, watch = self._look(images, fixed, best, fresh_watch(count))
@@ -108,10 +107,10 @@ class Loop(NamedTuple):
 
     def _move(self, state: Apgd, origin: tf.Tensor, epsilon: tf.Tensor, share: tf.Tensor) -> tf.Tensor:
         now = state.now.images
-        z = now - spread(state.eta) * self.norm.steepest(state.now.gradient)
-        z = self.norm.project(z, origin, epsilon)
+        z = now - spread(state.eta) * self.ball.steepest(state.now.gradient)
+        z = self.ball.project(z, origin, epsilon)
         moved = now + share * (z - now) + (1.0 - share) * (now - state.before)
-        return self.norm.project(moved, origin, epsilon)
+        return self.ball.project(moved, origin, epsilon)
 
     def _look(self, images: tf.Tensor, fixed: Fixed, best: Best, watch: Watch) -> tuple[Point, Best, Watch]:
         found = self._gradient(images, fixed)

@@ -9,10 +9,9 @@ import tensorflow as tf
 
 from attacks.parts import losses
 from attacks.parts.engine import Fixed
-from attacks.parts.norms import Norm
 from attacks.parts.sums import choose
 from attacks.parts.watch import Watch, fresh_watch, observe
-from bench.api import Loss, Source
+from bench.api import Ball, Loss, Source
 
 Slots = tuple[tf.Tensor, ...]
 
@@ -57,11 +56,11 @@ def adam(b1: float = 0.9, b2: float = 0.999, tiny: float = 1e-8) -> Rule:
     return Rule(lambda images: (tf.zeros_like(images), tf.zeros_like(images)), move)
 
 
-def steepest(norm: Norm) -> Rule:
-    """The steepest direction of the norm: the sign of the gradient in L-inf, the gradient over its length in L2."""
+def steepest(ball: Ball) -> Rule:
+    """The steepest direction of the ball: the sign of the gradient in L-inf, the gradient over its length in L2."""
 
     def move(slots: Slots, gradient: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, Slots]:
-        return norm.steepest(gradient), slots
+        return ball.steepest(gradient), slots
 
     return Rule(lambda images: (), move)
 
@@ -79,7 +78,7 @@ def better(best: Best, images: tf.Tensor, margin: tf.Tensor) -> Best:
     return Best(choose(gained, images, best.images), tf.where(gained, margin, best.margin))
 
 
-def steps(source: Source, norm: Norm, rule: Rule, loss: Loss, every_step: bool) -> Callable[..., Descent]:
+def steps(source: Source, ball: Ball, rule: Rule, loss: Loss, every_step: bool) -> Callable[..., Descent]:
     """A function (state, fixed, epsilon, rates, first, last) that does the steps first..last−1 of a descent.
 
     `rates` holds the rate of every step. With `every_step` each iterate may become the best one; without it,
@@ -95,7 +94,7 @@ def steps(source: Source, norm: Norm, rule: Rule, loss: Loss, every_step: bool) 
             watch, gradient = observe(state.watch, found, margin)
             best = better(state.best, state.images, margin) if every_step else state.best
             move, slots = rule.move(state.slots, gradient, step)
-            images = norm.project(state.images - rates[step] * move, fixed.origin, epsilon)
+            images = ball.project(state.images - rates[step] * move, fixed.origin, epsilon)
             return step + 1, Descent(images, slots, best, watch)
 
         return tf.while_loop(lambda step, _: step < last, one, (first, state))[1]

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from attacks.parts import norms
 from attacks.parts.compiling import compiled
 from attacks.parts.ledger import Keep, Ledger, joined
-from bench.api import Attacked, Batch, Engine, Report, Source, UsageError, flags
+from bench.api import Attacked, Ball, Batch, Engine, Report, Source, UsageError, flags
 
 BLOCK = 10
 """Steps between two looks at which examples are solved."""
@@ -58,7 +57,7 @@ class Task:
     """One batch to attack."""
 
     source: Source
-    norm: norms.Norm
+    ball: Ball
     epsilon: np.float32
     images: np.ndarray  # B×H×W×C
     labels: np.ndarray  # B
@@ -100,8 +99,13 @@ class BatchEngine(Engine):
         keep: Keep = getattr(self.settings, "keep", "best-margin")
         return keep
 
+    def needs_of_ball(self) -> set[str]:
+        """What of `Ball` a norm may leave out, and this engine or a part of it cannot do without: names of methods."""
+        parts = (part for part in self.parts.values() if isinstance(part, BatchEngine))
+        return set[str]().union(*(part.needs_of_ball() for part in parts))
+
     def run(self, source: Source, batch: Batch, report: Report) -> Attacked:
-        check(type(self), source, batch)
+        check(self, source, batch)
         progress = Progress(report, self.work(len(batch.labels)))
         total = max(len(batch.labels), 1)
         ledgers = []
@@ -124,7 +128,7 @@ class BatchEngine(Engine):
             ledger.flag(flags.RANDOMISED, np.ones(len(labels), bool))
         return Task(
             source=source,
-            norm=norms.named(batch.norm),
+            ball=batch.ball,
             epsilon=np.float32(batch.epsilon),
             images=images,
             labels=labels,
@@ -150,14 +154,17 @@ def forward(source: Source, images: np.ndarray) -> np.ndarray:
     return compiled(source, "logits", source.logits, images).numpy()
 
 
-def check(engine: type[Engine], source: Source, batch: Batch) -> None:
+def check(engine: BatchEngine, source: Source, batch: Batch) -> None:
     """Refuses what cannot be attacked."""
+    name = type(engine).__name__
     if engine.needs_gradient and not source.has_gradient:
-        raise UsageError(
-            f"{engine.__name__} needs gradients and source {source.name!r} has none: use square, which needs none"
-        )
+        raise UsageError(f"{name} needs gradients and source {source.name!r} has none: use square, which needs none")
     if not batch.epsilon >= 0:
         raise UsageError(f"epsilon {batch.epsilon} is not a size: give a number that is not negative")
+    if missing := sorted(what for what in engine.needs_of_ball() if not batch.ball.has(what)):
+        raise UsageError(
+            f"{name} cannot work in norm '{batch.norm}': its ball has no {' and no '.join(missing)} (bench.api.Ball)"
+        )
 
 
 def select(structure: Any, rows: np.ndarray) -> Any:

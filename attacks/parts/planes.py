@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from attacks.parts.norms import Norm
 from attacks.parts.sums import image_sum, spread
+from bench.api import Ball
 
 ROUNDS = 40
 
 
-def to_plane(norm: Norm, images: tf.Tensor, value: tf.Tensor, normal: tf.Tensor) -> tf.Tensor:
+def to_plane(ball: Ball, images: tf.Tensor, value: tf.Tensor, normal: tf.Tensor) -> tf.Tensor:
     """The smallest d with value + ⟨normal, d⟩ = 0 and images + d in [0,1], or the whole way to the box's edge.
 
     Images, normal and d are B×H×W×C, value is B. Each value of d moves towards the plane at its own speed u (1 in
@@ -25,7 +25,7 @@ def to_plane(norm: Norm, images: tf.Tensor, value: tf.Tensor, normal: tf.Tensor)
     scale = tf.maximum(tf.reduce_max(weight, axis=[1, 2, 3]), 1e-37)
     weight = weight / spread(scale)
     need = tf.abs(value) / scale
-    speed = norm.profile(weight)
+    speed = ball.profile(weight)
     pull = weight * speed
 
     def climb(number: tf.Tensor, time: tf.Tensor, moving: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

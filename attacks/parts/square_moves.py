@@ -1,18 +1,16 @@
-"""What Square proposes in each norm (Andriushchenko et al., 2020): a start, and a change inside a random window.
+"""What Square proposes in the built-in norms (Andriushchenko et al., 2020): a start, and a change inside a random window.
 
 Every number drawn is uniform in [0,1) and belongs to one example. Images are B×H×W×C.
 """
 
 from __future__ import annotations
 
-import abc
-
 import numpy as np
 import tensorflow as tf
 
 from attacks.parts import draws
-from attacks.parts.norms import NORMS, Norm
 from attacks.parts.sums import fold_sum, image_sum, spread
+from bench.api import SquareMoves
 
 TINY = 1e-12
 
@@ -39,61 +37,34 @@ def window(rows: tf.Tensor, columns: tf.Tensor, side: tf.Tensor) -> tf.Tensor:
     return (tall[:, :, None] * wide[:, None, :])[..., None]
 
 
-class Moves(abc.ABC):
-    """Square's proposals in one norm, for images of one shape."""
-
-    norm: Norm
-    per_step: int  # numbers drawn for one proposal, beside one a channel
-
-    def __init__(self, shape: tuple[int, int, int]) -> None:
-        self.height, self.width, self.channels = shape
-
-    def draws(self) -> int:
-        """How many numbers one proposal needs."""
-        return self.per_step + self.channels
-
-    @abc.abstractmethod
-    def sides(self, shares: np.ndarray) -> np.ndarray:
-        """The window's side for shares of the image's area."""
-
-    @abc.abstractmethod
-    def start(self, origin: tf.Tensor, seeds: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
-        """The first images."""
-
-    @abc.abstractmethod
-    def propose(
-        self, images: tf.Tensor, origin: tf.Tensor, epsilon: tf.Tensor, drawn: tf.Tensor, side: tf.Tensor
-    ) -> tf.Tensor:
-        """New images from the best ones, with numbers drawn (B×draws) and the window's side."""
-
-    def _raw_sides(self, shares: np.ndarray, least: int) -> np.ndarray:
-        sides = np.round(np.sqrt(shares * self.height * self.width)).astype(np.int32)
-        return np.clip(sides, least, min(self.height, self.width))
+def raw_sides(shares: np.ndarray, height: int, width: int, least: int) -> np.ndarray:
+    """The side of a square that has these shares of the image's area, at least `least`, rounded, so that it fits."""
+    sides = np.round(np.sqrt(shares * height * width)).astype(np.int32)
+    return np.clip(sides, least, min(height, width))
 
 
-class LinfMoves(Moves):
+class LinfMoves(SquareMoves):
     """Squares of one colour at the edge of the ball."""
 
-    norm = NORMS["linf"]
     per_step = 2
 
     def sides(self, shares: np.ndarray) -> np.ndarray:
-        return self._raw_sides(shares, 1)
+        return raw_sides(shares, self.height, self.width, 1)
 
     def start(self, origin: tf.Tensor, seeds: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
         """Vertical stripes of ±epsilon."""
         stripes = signs(draws.uniform(seeds, [1, self.width, self.channels]))
-        return self.norm.project(origin + epsilon * stripes, origin, epsilon)
+        return self.ball.project(origin + epsilon * stripes, origin, epsilon)
 
     def propose(
         self, images: tf.Tensor, origin: tf.Tensor, epsilon: tf.Tensor, drawn: tf.Tensor, side: tf.Tensor
     ) -> tf.Tensor:
-        """A window set to ±epsilon, one sign a channel."""
+        """A window set to ±epsilon, one sign per channel."""
         rows = offsets(corners(drawn[:, 0], self.height, side), self.height)
         columns = offsets(corners(drawn[:, 1], self.width, side), self.width)
         colour = epsilon * signs(drawn[:, None, None, 2:])
         inside = window(rows, columns, side)
-        return self.norm.project(inside * (origin + colour) + (1.0 - inside) * images, origin, epsilon)
+        return self.ball.project(inside * (origin + colour) + (1.0 - inside) * images, origin, epsilon)
 
 
 def bump(side: int) -> np.ndarray:
@@ -115,19 +86,18 @@ def bump(side: int) -> np.ndarray:
     return whole / np.sqrt((whole**2).sum())
 
 
-class L2Moves(Moves):
+class L2Moves(SquareMoves):
     """Bumps: mass is moved from one window to another, and the whole rescaled to the edge of the ball."""
 
-    norm = NORMS["l2"]
     per_step = 5
 
     def sides(self, shares: np.ndarray) -> np.ndarray:
-        sides = self._raw_sides(shares, 3)
+        sides = raw_sides(shares, self.height, self.width, 3)
         # The hills need a middle row: a side is odd.
         return np.minimum(sides + (sides % 2 == 0), min(self.height, self.width))
 
     def start(self, origin: tf.Tensor, seeds: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
-        """A grid of five by five bumps, each turned at random, with a sign a channel."""
+        """A grid of five by five bumps, each turned at random, with a sign per channel."""
         side = max(min(self.height, self.width) // 5, 1)
         tall, wide = self.height // side, self.width // side
         drawn = draws.uniform(seeds, [tall, wide, self.channels + 1])
@@ -186,7 +156,4 @@ class L2Moves(Moves):
 
     def _rescaled(self, delta: tf.Tensor, origin: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
         """To the edge of the ball, then into [0,1]."""
-        return self.norm.project(origin + epsilon * self.norm.steepest(delta), origin, epsilon)
-
-
-MOVES: dict[str, type[Moves]] = {moves.norm.name: moves for moves in (LinfMoves, L2Moves)}
+        return self.ball.project(origin + epsilon * self.ball.steepest(delta), origin, epsilon)

@@ -47,7 +47,7 @@ dataset_option = click.option(
 )
 count_option = click.option("--examples", "count", type=int, help="The first so many test images.")
 norms_option = click.option(
-    "--norm", "norms", multiple=True, help="linf or l2, again for both.  [default: the preset's]"
+    "--norm", "norms", multiple=True, help="A norm, such as linf or l2; again for more.  [default: the preset's]"
 )
 site_option = click.option(
     "--out", type=click.Path(path_type=Path), help="Folder of the site.  [default: leaderboard, beside the database]"

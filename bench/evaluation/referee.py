@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from bench import norms
 from bench.api import BenchError, Defence, Shape
 from bench.keys import PrivateKey
 from bench.models.classifier import Classifier
@@ -19,7 +20,7 @@ class Refused(BenchError):
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What the defended model says of some images, one entry an example."""
+    """What the defended model says of some images, one entry per example."""
 
     pred: np.ndarray
     correct: np.ndarray
@@ -62,19 +63,13 @@ def check(images: np.ndarray, adversarial: np.ndarray, norm: str, epsilon: float
         raise Refused(f"the attack returned NaN or infinite values in {bad} of {len(images)} images")
     if bad := _count((adversarial < 0) | (adversarial > 1)):
         raise Refused(f"the attack returned values outside [0,1] in {bad} of {len(images)} images")
-    distance = distances(images, adversarial, norm)
+    distance = norms.named(norm).distance(images, adversarial)
     if bad := int((distance > epsilon + TOLERANCE).sum()):
         raise Refused(
             f"the attack left the {norm} ball of {epsilon:.6g} in {bad} of {len(images)} images "
             f"(up to {distance.max():.6g})"
         )
     return distance
-
-
-def distances(images: np.ndarray, adversarial: np.ndarray, norm: str) -> np.ndarray:
-    """The norm of every perturbation (N), computed in float64."""
-    delta = (adversarial.astype(np.float64) - images.astype(np.float64)).reshape(len(images), -1)
-    return np.abs(delta).max(axis=1) if norm == "linf" else np.sqrt((delta**2).sum(axis=1))
 
 
 def _count(bad: np.ndarray) -> int:

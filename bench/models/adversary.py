@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from bench import norms
 from bench.api import UsageError
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ class Adversary:
     """In units of epsilon."""
 
     def __post_init__(self) -> None:
+        norms.named(self.norm)  # an unknown one is refused
         for name, holds, rule in (
-            ("norm", self.norm in ("linf", "l2"), "must be linf or l2"),
             ("epsilon", self.epsilon > 0, "must be above 0"),
             ("steps", self.steps >= 1, "must be at least 1"),
             ("step", self.step > 0, "must be above 0"),
@@ -38,33 +39,18 @@ class Adversary:
         """Images (B×H×W×3) moved towards a higher loss, inside the ball and the range."""
         import tensorflow as tf
 
+        ball = norms.named(self.norm).ball()
+
         def moved(image: tf.Tensor) -> tf.Tensor:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(image)
                 loss = tf.reduce_sum(tf.nn.softmax_cross_entropy_with_logits(targets, logits(image)))
             gradient = tape.gradient(loss, image)
-            ahead = tf.sign(gradient) if self.norm == "linf" else gradient / (_length(gradient) + 1e-12)
-            return self._inside(image + self.step * self.epsilon * ahead, images)
+            return inside(image + self.step * self.epsilon * ball.training_direction(gradient))
 
-        drawn = tf.random.stateless_uniform(tf.shape(images), seed, -1.0, 1.0)
-        if self.norm == "l2":
-            drawn = drawn / _length(drawn)
-        image = self._inside(images + self.epsilon * drawn, images)
+        def inside(moved: tf.Tensor) -> tf.Tensor:
+            return tf.clip_by_value(images + ball.training_shrink(moved - images, self.epsilon), 0.0, 1.0)
+
+        image = inside(images + self.epsilon * ball.training_start(images, seed))
         (image,) = tf.while_loop(lambda _: True, lambda x: (moved(x),), (image,), maximum_iterations=self.steps)
         return tf.stop_gradient(image)
-
-    def _inside(self, moved: tf.Tensor, images: tf.Tensor) -> tf.Tensor:
-        import tensorflow as tf
-
-        change = moved - images
-        if self.norm == "linf":
-            change = tf.clip_by_value(change, -self.epsilon, self.epsilon)
-        else:
-            change *= tf.minimum(1.0, self.epsilon / (_length(change) + 1e-12))
-        return tf.clip_by_value(images + change, 0.0, 1.0)
-
-
-def _length(tensor: tf.Tensor) -> tf.Tensor:
-    import tensorflow as tf
-
-    return tf.sqrt(tf.reduce_sum(tf.square(tensor), axis=(1, 2, 3), keepdims=True))

@@ -6,6 +6,7 @@ import dataclasses
 
 import pandas as pd
 
+from bench import norms
 from bench.reproduction import contents, latex
 from bench.reproduction.contents import Column, Sizes
 from bench.reproduction.results import Results
@@ -114,7 +115,7 @@ def tabular(found: list[Grid], comment: str) -> str:
     parts = [
         [
             [
-                latex.NORMS[grid.norm] if measure == next(iter(grid.rows)) else "",
+                norms.named(grid.norm).latex if measure == next(iter(grid.rows)) else "",
                 latex.escaped(TITLES.get(measure, measure)),
                 *map(_both, pairs),
             ]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-NORMS = {"linf": r"$L_\infty$", "l2": "$L_2$"}
-
 
 def tabular(alignment: str, head: Sequence[str], parts: Sequence[Sequence[Sequence[str]]], comment: str) -> str:
     """Rows of cells in parts with a line between them; cells are LaTeX already."""

@@ -9,6 +9,7 @@ from bench.api import UsageError
 from bench.registry import did_you_mean
 from bench.reproduction.contents import ENGINES, LINAC, PLAIN, Sizes
 from bench.spec import Spec
+from leaderboard import paper
 
 RECIPES = "recipes"
 SWEEP = f"sweep:{LINAC}"
@@ -18,7 +19,10 @@ _CHOICES = {"engines": ENGINES, "transfer": PLAIN, "sweep_source": PLAIN}
 
 
 def sizes(spec: Spec) -> Sizes:
-    """The preset's sizes; what it does not say is as in the paper."""
+    """The preset's sizes; what it does not say is as in the paper. Norms that the paper does not have are refused."""
+    for norm in spec.norms:
+        if norm not in paper.EPSILONS:
+            raise UsageError(f"the paper has nothing in norm {norm}: reproduce in {' or '.join(paper.EPSILONS)}")
     known = {field.name: field.default for field in dataclasses.fields(Sizes)}
     values = {}
     for name, value in spec.reproduce.items():

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.engine import Engine as Database
 
+from bench import norms
 from bench.api import BenchError
 from bench.store import schema
 from bench.store.schema import CLEAN
@@ -104,7 +105,7 @@ def boards(database: Database, only: int | None = None) -> list[Board]:
         query = query.where(schema.board.c.id == only)
     with database.connect() as connection:
         found = [_board(connection, row) for row in connection.execute(query).all()]
-    return sorted(found, key=lambda b: (b.norm != "linf", b.norm, b.epsilon, -_share(b), b.defence, b.id))
+    return sorted(found, key=lambda b: (norms.place(b.norm), b.epsilon, -_share(b), b.defence, b.id))
 
 
 def examples_done(database: Database, board: str, attack: str, source: str) -> int:

@@ -11,7 +11,8 @@ import tensorflow as tf
 from attacks.engines.autoattack import VERSIONS, AutoAttack, AutoAttackSettings
 from attacks.engines.square import SquareSettings, shares
 from attacks.parts.apgd_steps import checkpoints
-from attacks.parts.square_moves import MOVES, bump
+from attacks.parts.square_moves import bump
+from bench import norms
 from bench.api import UsageError
 from tests.attacks.conftest import SHAPE, a_batch
 from tests.attacks.test_engines import ignore
@@ -36,11 +37,11 @@ def test_square_halves_its_windows_on_schedule():
 
 
 def test_square_windows_in_l2_are_odd_and_at_least_three():
-    sides = MOVES["l2"]((32, 32, 3)).sides(shares(SquareSettings(queries=10_000)))
+    sides = norms.named("l2").ball().square_moves((32, 32, 3)).sides(shares(SquareSettings(queries=10_000)))
     assert sides[0] == 29
     assert (sides % 2 == 1).all()
     assert sides.min() == 3
-    assert MOVES["linf"]((32, 32, 3)).sides(np.array([0.8, 0.0001])).tolist() == [29, 1]
+    assert norms.named("linf").ball().square_moves((32, 32, 3)).sides(np.array([0.8, 0.0001])).tolist() == [29, 1]
 
 
 @pytest.mark.parametrize("side", [1, 2, 3, 5, 6, 29])
@@ -54,17 +55,17 @@ def test_a_bump_is_two_hills_of_opposite_sign(side):
         assert np.unravel_index(whole[: side // 2].argmax(), (side // 2, side)) == (side // 4, side // 2)
 
 
-@pytest.mark.parametrize("norm", list(MOVES))
+@pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_square_uses_the_whole_ball_and_moves_one_window(norm):
-    moves = MOVES[norm](SHAPE)
+    moves = norms.named(norm).ball().square_moves(SHAPE)
     seeds = tf.constant([[1, 2], [3, 4]], tf.int32)
     origin = tf.fill([2, *SHAPE], 0.5)
     epsilon = tf.constant(0.1)
     start = moves.start(origin, seeds, epsilon)
-    np.testing.assert_allclose(moves.norm.size(start - origin), 0.1, rtol=1e-4)
+    np.testing.assert_allclose(moves.ball.size(start - origin), 0.1, rtol=1e-4)
     drawn = tf.constant(np.random.default_rng(0).uniform(size=(2, moves.draws())), tf.float32)
     moved = moves.propose(start, origin, epsilon, drawn, tf.constant(3))
-    np.testing.assert_allclose(moves.norm.size(moved - origin), 0.1, rtol=1e-4)
+    np.testing.assert_allclose(moves.ball.size(moved - origin), 0.1, rtol=1e-4)
     assert (np.abs(moved - start).max(axis=(1, 2, 3)) > 0).all()
 
 

@@ -13,7 +13,7 @@ from attacks.parts.ledger import clean_margin
 from bench.api import Attacked, Batch, ModelSource, UsageError
 from tests.attacks.conftest import SHAPE, Network, a_batch
 from tests.attacks.engines import ENGINES
-from tests.attacks.test_norms import distance
+from tests.attacks.test_balls import distance
 
 COLUMNS = ("images", "success", "margin", "restart", "target", "gradients", "queries")
 EPSILONS = {"linf": 0.01, "l2": 0.12}

@@ -7,8 +7,8 @@ import pytest
 
 from bench.api import UsageError
 from tests.attacks.conftest import a_batch
+from tests.attacks.test_balls import distance
 from tests.attacks.test_engines import assert_same, ignore, rows_of
-from tests.attacks.test_norms import distance
 
 pytest.importorskip("foolbox")
 

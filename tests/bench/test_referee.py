@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.evaluation.referee import Refused, check, distances
+from bench import norms
+from bench.evaluation.referee import Refused, check
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.uniform(0.2, 0.8, (4, 6, 6, 3)).astype(np.float32)
@@ -17,8 +18,8 @@ def moved(by: float) -> np.ndarray:
 
 
 def test_the_ball_is_measured_exactly() -> None:
-    assert distances(IMAGES, moved(0.01), "linf") == pytest.approx(0.01, abs=1e-6)
-    assert distances(IMAGES, moved(0.01), "l2") == pytest.approx(0.01 * np.sqrt(6 * 6 * 3), abs=1e-6)
+    assert norms.named("linf").distance(IMAGES, moved(0.01)) == pytest.approx(0.01, abs=1e-6)
+    assert norms.named("l2").distance(IMAGES, moved(0.01)) == pytest.approx(0.01 * np.sqrt(6 * 6 * 3), abs=1e-6)
     check(IMAGES, moved(EPSILON), "linf", EPSILON)
     check(IMAGES, moved(0.5 / np.sqrt(108)), "l2", 0.5)
 
@@ -47,4 +48,4 @@ def test_the_ball_is_measured_exactly() -> None:
 )
 def test_what_is_refused(adversarial: np.ndarray, norm: str, said: str) -> None:
     with pytest.raises(Refused, match=said):
-        check(IMAGES, adversarial, norm, EPSILON if norm == "linf" else 0.5)
+        check(IMAGES, adversarial, norm, {"linf": EPSILON, "l2": 0.5}[norm])

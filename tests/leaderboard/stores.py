@@ -140,7 +140,7 @@ class Filler:
         file = digest = None
         if pictures:
             clean = datasets.load("cifar10").examples(n).unit()[:stop]
-            step = self.random.choice([-1, 1], clean.shape) * EPSILON["linf"] * (1 if norm == "linf" else 0.3)
+            step = self.random.choice([-1, 1], clean.shape) * EPSILON["linf"] * {"linf": 1, "l2": 0.3}[norm]
             made = np.clip(clean + step, 0, 1).astype(np.float32)
             file, digest = images.save(
                 images.folder_of(str(self.path)), fingerprint([board, attack, source]), 0, stop, made

@@ -1,74 +1,20 @@
-"""The balls an attack moves in, as values: all that an engine needs to know of a norm.
-
-An image is "inside" when it is in [0,1] and no further than epsilon from its origin. Perturbations, gradients and
-images are B×H×W×C; sizes are B; epsilon is a scalar or B.
-"""
+"""The balls of the built-in norms: what `bench.api.Ball` promises, in TensorFlow."""
 
 from __future__ import annotations
-
-import abc
-from typing import Literal
 
 import tensorflow as tf
 
 from attacks.parts import draws
+from attacks.parts.square_moves import L2Moves, LinfMoves
 from attacks.parts.sums import image_sum, spread
-from bench.api import UsageError
+from bench.api import Ball, Shape
 
 TINY = 1e-12
 
 
-class Norm(abc.ABC):
-    """A norm on images, its ball, and what engines do in it."""
+class LinfBall(Ball):
+    """No value is changed by more than epsilon."""
 
-    name: str
-    rule: Literal["adam", "sign"]
-    """The step rule with which PGD is strongest in this ball."""
-
-    @abc.abstractmethod
-    def size(self, perturbation: tf.Tensor) -> tf.Tensor:
-        """The norm of each perturbation: B×H×W×C to B."""
-
-    @abc.abstractmethod
-    def dual(self, gradient: tf.Tensor) -> tf.Tensor:
-        """The dual norm of each gradient: how fast a linear function falls along `steepest`. B×H×W×C to B."""
-
-    @abc.abstractmethod
-    def shrink(self, perturbation: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
-        """The nearest perturbation in the ball, without regard to [0,1]."""
-
-    @abc.abstractmethod
-    def steepest(self, gradient: tf.Tensor) -> tf.Tensor:
-        """The direction of size 1 in which the loss rises fastest; zero where the gradient is zero."""
-
-    @abc.abstractmethod
-    def profile(self, gradient: tf.Tensor) -> tf.Tensor:
-        """How fast each value moves, without sign, on the shortest way to a plane with this normal."""
-
-    @abc.abstractmethod
-    def inside(self, seeds: tf.Tensor, shape: list[int]) -> tf.Tensor:
-        """One draw a seed (B×2), uniform in the unit ball: B×shape."""
-
-    @abc.abstractmethod
-    def surface(self, seeds: tf.Tensor, shape: list[int]) -> tf.Tensor:
-        """One draw a seed (B×2), of size 1, as AutoAttack draws its starts: B×shape."""
-
-    def project(self, images: tf.Tensor, origin: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
-        """Images into the ball around `origin` and into [0,1].
-
-        The clip to [0,1] comes last; it moves every value towards the origin's, so it never leaves the ball.
-        """
-        return tf.clip_by_value(origin + self.shrink(images - origin, epsilon), 0.0, 1.0)
-
-    def random_start(self, origin: tf.Tensor, seeds: tf.Tensor, epsilon: tf.Tensor) -> tf.Tensor:
-        """A point drawn uniformly from the ball around each image, then put into [0,1]."""
-        return self.project(origin + epsilon * self.inside(seeds, list(origin.shape[1:])), origin, epsilon)
-
-
-class Linf(Norm):
-    """The largest change of any value."""
-
-    name = "linf"
     rule = "adam"
 
     def size(self, perturbation: tf.Tensor) -> tf.Tensor:
@@ -90,15 +36,16 @@ class Linf(Norm):
     def inside(self, seeds: tf.Tensor, shape: list[int]) -> tf.Tensor:
         return 2.0 * draws.uniform(seeds, shape) - 1.0
 
-    def surface(self, seeds: tf.Tensor, shape: list[int]) -> tf.Tensor:
-        drawn = self.inside(seeds, shape)
-        return drawn / spread(tf.maximum(self.size(drawn), TINY))
+    def square_moves(self, shape: Shape) -> LinfMoves:
+        return LinfMoves(self, shape)
+
+    def training_start(self, images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        return tf.random.stateless_uniform(tf.shape(images), seed, -1.0, 1.0)
 
 
-class L2(Norm):
-    """The Euclidean length of the change."""
+class L2Ball(Ball):
+    """The Euclidean length of the change is at most epsilon."""
 
-    name = "l2"
     # Adam moves every value by about as much, which wastes the ball's radius on values that do not matter: on an
     # adversarially trained network 55 of 100 images withstood it at radius .5, and 48 the steepest direction.
     rule = "sign"
@@ -136,15 +83,23 @@ class L2(Norm):
         drawn = draws.normal(seeds, shape)
         return drawn / spread(tf.maximum(self.size(drawn), TINY))
 
+    def square_moves(self, shape: Shape) -> L2Moves:
+        return L2Moves(self, shape)
 
-NORMS: dict[str, Norm] = {norm.name: norm for norm in (Linf(), L2())}
+    def training_start(self, images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        drawn = tf.random.stateless_uniform(tf.shape(images), seed, -1.0, 1.0)
+        return drawn / _lengths(drawn)
+
+    def training_direction(self, gradient: tf.Tensor) -> tf.Tensor:
+        return gradient / (_lengths(gradient) + TINY)
+
+    def training_shrink(self, perturbation: tf.Tensor, epsilon: float) -> tf.Tensor:
+        return perturbation * tf.minimum(1.0, epsilon / (_lengths(perturbation) + TINY))
 
 
-def named(name: str) -> Norm:
-    """The norm of this name."""
-    if name not in NORMS:
-        raise UsageError(f"norm {name!r} is not known: use one of {', '.join(NORMS)}")
-    return NORMS[name]
+def _lengths(perturbation: tf.Tensor) -> tf.Tensor:
+    """The plain way: B×H×W×C to B×1×1×1, the last bits of which may depend on the batch."""
+    return tf.sqrt(tf.reduce_sum(tf.square(perturbation), axis=(1, 2, 3), keepdims=True))
 
 
 def _broadcast(epsilon: tf.Tensor) -> tf.Tensor:
