@@ -199,13 +199,17 @@ def entries() -> dict[str, Entry[Norm]]:
     return entry_points.entries(GROUP)
 
 
-@functools.cache
 def named(name: str) -> Norm:
     """The norm of this name; an unknown one is refused."""
     known = entries()
-    if name not in known:
-        raise UsageError(f"unknown norm '{name}'{did_you_mean(name, known)}; there are {', '.join(known)}")
-    entry = known[name]
+    if not isinstance(name, str) or name not in known:
+        raise UsageError(f"unknown norm '{name}'{did_you_mean(str(name), known)}; there are {', '.join(known)}")
+    return _made(known[name])
+
+
+@functools.cache
+def _made(entry: Entry[Norm]) -> Norm:
+    name = entry.name
     what = f"norm '{name}' of package {entry.package}"
     kind = entry.load()
     try:
