@@ -17,7 +17,7 @@ import numpy as np
 
 from bench import keys, spec
 from bench.evaluation import zoo
-from bench.models import artifacts
+from bench.models import artifacts, weights
 from bench.models.artifacts import Artifact
 from bench.support import devices
 from bench.support.fingerprint import of_file
@@ -73,7 +73,7 @@ def halve(artifact: Artifact) -> None:
     """Moves a trained model from the cache folder into the zoo, in half precision."""
     folder = artifacts.ZOO / artifact.path.name
     folder.mkdir(parents=True, exist_ok=True)
-    halves = {name: value.astype(np.float16) for name, value in artifacts.read_arrays(artifact.weights).items()}
+    halves = {name: value.astype(np.float16) for name, value in weights.read_arrays(artifact.weights).items()}
     np.savez_compressed(folder / "weights.npz", **halves)
     record = {**artifact.record, "precision": "float16", "weights_sha256": of_file(folder / "weights.npz")}
     content = {"fingerprint": artifact.fingerprint, "spec": artifact.spec, "record": record}

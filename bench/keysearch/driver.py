@@ -20,7 +20,7 @@ from bench.evaluation.contest import defence_row
 from bench.keysearch.guesses import Guess
 from bench.keysearch.process import SearchSetup, scores
 from bench.keysearch.race import Race
-from bench.models import artifacts, catalogue
+from bench.models import artifacts, catalogue, weights
 from bench.models.artifacts import Artifact
 from bench.spec import Spec
 from bench.store import key_searches, schema, writer
@@ -70,7 +70,7 @@ def find_target(spec: Spec, request: str, key_name: str) -> Target:
             f"there is no classifier of {request} under the key '{key_name}' (preset {spec.preset}): train it with "
             f"'bench train --defence {request}', or name another key with --key-name ('bench list models' shows them)"
         )
-    artifacts.check_digest(artifact.weights, of_file(artifact.weights), artifact.weights_digest)
+    weights.check_digest(artifact.weights, of_file(artifact.weights), artifact.weights_digest)
     return Target(dataset, name, defence, wanted, artifact)
 
 

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from bench.api import BenchError, UsageError
+from bench.api import BenchError
 from bench.models import remote
 from bench.support.cache import home
 from bench.support.files import atomic_write
 from bench.support.fingerprint import of_file
-
-if TYPE_CHECKING:
-    import keras
 
 ZOO = Path(__file__).parents[1] / "zoo"
 
@@ -105,60 +101,3 @@ def _read(path: Path) -> Artifact:
         return Artifact(content["fingerprint"], path, content["spec"], content["record"])
     except (OSError, ValueError, KeyError) as error:
         raise BenchError(f"artifact {path} is damaged ({error}): remove that folder and train it again") from error
-
-
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a weights file; one clear line if it is no such file."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except FileNotFoundError:
-        raise UsageError(f"weights file {path} does not exist") from None
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        raise UsageError(f"{path} is not a weights file, or is cut short: {error}") from error
-
-
-def check_digest(weights: Path, found: str, expected: str) -> None:
-    """Raises BenchError if a weights file is another than the one that was kept."""
-    if found != expected:
-        raise BenchError(
-            f"{weights} is not what was saved (its sha256 differs): remove {weights.parent} and train it again"
-        )
-
-
-def arrays_of(model: keras.Model, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A model's weights by name, and the defence's fitted state."""
-    weights = {f"weight:{_name(variable)}": np.asarray(variable) for variable in model.weights}
-    return {**weights, **{f"state:{name}": value for name, value in state.items()}}
-
-
-def put_into(
-    model: keras.Model, arrays: Mapping[str, np.ndarray], where: Path, partly: bool = False
-) -> dict[str, np.ndarray]:
-    """Sets a model's weights from arrays by name, all or none; returns the defence's state.
-
-    `partly` leaves those alone whose shape is another: a start for a network that reads other channels.
-    """
-    given = {name.removeprefix("weight:"): value for name, value in arrays.items() if name.startswith("weight:")}
-    wanted = {_name(variable): variable for variable in model.weights}
-    if odd := sorted(given.keys() ^ wanted.keys()):
-        raise UsageError(
-            f"{where} is of another architecture: {odd[0]} is {'not in it' if odd[0] in wanted else 'unexpected'}"
-        )
-    if partly:
-        wanted = {name: variable for name, variable in wanted.items() if given[name].shape == tuple(variable.shape)}
-    for name, variable in wanted.items():
-        if given[name].shape != tuple(variable.shape):
-            raise UsageError(
-                f"{where} is of another architecture: {name} is {given[name].shape}, not {tuple(variable.shape)}"
-            )
-        if given[name].dtype.kind != "f" or not np.isfinite(given[name]).all():
-            raise UsageError(f"{where}: {name} has NaN, infinite or non-float values")
-    for name, variable in wanted.items():
-        variable.assign(given[name].astype(np.float32))
-    state = {n.removeprefix("state:"): v.astype(np.float32) for n, v in arrays.items() if n.startswith("state:")}
-    return state
-
-
-def _name(variable: Any) -> str:
-    return variable.path

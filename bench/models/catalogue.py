@@ -16,7 +16,7 @@ import bench
 from bench import registry
 from bench.api import BenchError, Defence, Shape, UsageError
 from bench.data.datasets import Dataset, Split
-from bench.models import artifacts, classifier
+from bench.models import artifacts, classifier, weights
 from bench.models import recipe as recipes
 from bench.models.artifacts import Artifact
 from bench.models.classifier import Classifier
@@ -172,7 +172,7 @@ def train(spec: ClassifierSpec, key: int | None, name: str, track: Track) -> Art
         start = artifacts.find(spec.start)
         if start is None:
             raise BenchError(f"the classifier to start from, {spec.start[:16]}, is not there any more: train it first")
-        artifacts.put_into(model, artifacts.read_arrays(start.weights), start.weights, partly=True)
+        weights.put_into(model, weights.read_arrays(start.weights), start.weights, partly=True)
     fits = type(spec.defence).fit is not Defence.fit  # most defences learn nothing: spare them 600 MB of floats
     state = spec.defence.fit(data.unit()) if fits else {}
     checkpoint = home() / "training" / f"{spec.fingerprint[:16]}.npz"
@@ -188,7 +188,7 @@ def train(spec: ClassifierSpec, key: int | None, name: str, track: Track) -> Art
         trainer.run(checkpoint, epochs(tracker))
     accuracy = measured(classify(model, transform, spec.dataset.shape), spec.dataset.test)
     record = {**provenance(began), "clean_accuracy": accuracy, "test_images": len(spec.dataset.test)}
-    artifact = artifacts.save(spec.fingerprint, spec.as_json(), artifacts.arrays_of(model, state), record)
+    artifact = artifacts.save(spec.fingerprint, spec.as_json(), weights.arrays_of(model, state), record)
     checkpoint.unlink(missing_ok=True)
     transformed.remove()
     return artifact
@@ -222,4 +222,4 @@ def keep(spec: ClassifierSpec, model: keras.Model, key: int | None, origin: Mapp
         "seconds": round(time.monotonic() - began),
         "bench": bench.__version__,
     }
-    return artifacts.save(spec.fingerprint, spec.as_json(), artifacts.arrays_of(model, {}), record)
+    return artifacts.save(spec.fingerprint, spec.as_json(), weights.arrays_of(model, {}), record)

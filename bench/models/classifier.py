@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.api import Shape
-from bench.models import artifacts
 from bench.models.architecture import Architecture
+from bench.models.weights import check_digest, put_into, read_arrays
 from bench.support.fingerprint import of_file
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ class Classifier:
 
 def load(network: Architecture, shape: Shape, classes: int, weights: Path, sha256: str | None = None) -> Classifier:
     """A network that reads inputs of this shape, with the weights of a file; `sha256` is what they must have."""
-    arrays = artifacts.read_arrays(weights)
+    arrays = read_arrays(weights)
     found = of_file(weights)
     if sha256 is not None:
-        artifacts.check_digest(weights, found, sha256)
+        check_digest(weights, found, sha256)
     model = network.build(shape, classes)
-    state = artifacts.put_into(model, arrays, weights)
+    state = put_into(model, arrays, weights)
     return Classifier(model, state, found)

@@ -16,10 +16,10 @@ import tensorflow as tf
 
 from bench.api import BenchError, UsageError
 from bench.data.datasets import Split
-from bench.models.artifacts import read_arrays
 from bench.models.augmentation import augmented
 from bench.models.optimiser import MovingAverage, Nesterov
 from bench.models.recipe import Recipe
+from bench.models.weights import read_arrays
 from bench.support.files import atomic_write
 
 

@@ -18,6 +18,7 @@ from bench.models import recipe as recipes
 from bench.models.inference import classify
 from bench.models.recipe import Recipe
 from bench.models.training import Trainer
+from bench.models.weights import read_arrays
 from bench.spec import Spec
 from bench.support.cache import home
 from bench.support.fingerprint import fingerprint, of_file
@@ -101,7 +102,7 @@ class TrainingWorkshop(Workshop):
                     found = self._train_front(described, name, recipe, model, after, before)
             self.say(f"{name}: {100 * found.record['clean_accuracy']:.2f} % of the test images right by itself")
         self.used.append(found)
-        arrays = artifacts.read_arrays(found.weights)
+        arrays = read_arrays(found.weights)
         model.set_weights([arrays[str(i)] for i in range(len(model.weights))])
 
     def _train_front(

@@ -25,6 +25,7 @@ from bench.exchange.archive import Archive
 from bench.models import artifacts
 from bench.store import queries
 from bench.store.database import open_database
+from bench.support.fingerprint import fingerprint
 from tests.conftest import bench
 
 Members = dict[str, bytes]
@@ -198,6 +199,19 @@ def odd_description(content: Members) -> Members:
     return {**content, name: json.dumps({**json.loads(content[name]), "record": []}).encode()}
 
 
+def of_network(**fields: object) -> Callable[[Members], Members]:
+    """Weights whose description names another network, with a fingerprint that fits."""
+
+    def change(content: Members) -> Members:
+        name = next(name for name in content if name.endswith("artifact.json"))
+        described = json.loads(content[name])
+        described["spec"]["recipe"].update(fields)
+        described["fingerprint"] = fingerprint(described["spec"])
+        return {**content, name: json.dumps(described).encode()}
+
+    return change
+
+
 def pickled_arrays() -> bytes:
     made = io.BytesIO()
     np.savez(made, images=np.array([Bomb()], dtype=object))
@@ -232,6 +246,10 @@ OFFERS: dict[str, tuple[Callable[[Members], Members], str]] = {
     ),
     "weights of another classifier": (more_weights, "is of no defence in it"),
     "weights that are not described": (odd_description, "does not describe an artifact"),
+    "weights of a huge network": (of_network(depth=10**6 + 6), "depth is above 200"),
+    "weights of a network that cannot be": (of_network(depth=11), "a wide residual network has 6·n + 4 layers"),
+    "weights of a network of another kind": (of_network(width="2; import os"), "width is '2; import os'"),
+    "weights of two networks": (of_network(network="wide-resnet"), "depth and width and network are given"),
     "rows that are missing": (
         lambda content: {n: c for n, c in content.items() if n != "rows/1.npz"}, "rows/1.npz is missing",
     ),

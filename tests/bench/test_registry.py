@@ -9,6 +9,7 @@ import pytest
 
 from bench import registry
 from bench.api import BenchError, UsageError
+from tests import packages
 
 
 @pytest.fixture
@@ -16,11 +17,7 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Installs packages that are nothing but metadata and a module."""
 
     def install(package: str, group: str, name: str, module: str, source: str, target: str) -> None:
-        (tmp_path / f"{module}.py").write_text(source)
-        info = tmp_path / f"{package}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[bench.{group}]\n{name} = {module}:{target}\n")
+        packages.write(tmp_path, package, group, name, module, source, target)
         registry.entries.cache_clear()
 
     monkeypatch.syspath_prepend(tmp_path)
@@ -29,7 +26,7 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_every_builtin_has_a_description() -> None:
-    for kind in ("defences", "attacks"):
+    for kind in registry.GROUPS:
         for name, entry in registry.entries(kind).items():
             assert len(entry.description) > 20, f"{name} has no description"
 

@@ -20,7 +20,7 @@ from bench.api import UsageError
 from bench.attacker_keys import PAPER_KEYS, attacker_key
 from bench.data import datasets
 from bench.keys import PUBLISHED_ID
-from bench.models import artifacts, catalogue
+from bench.models import artifacts, catalogue, weights
 from bench.reproduction import contents
 from bench.reproduction.differences import differences
 from bench.reproduction.sizes import sizes
@@ -94,7 +94,7 @@ def put_untrained(run: spec.Spec) -> None:
             defence = registry.defence(name, defence.reconstruction())
         wanted = catalogue.spec_for(run, images, name, defence, key, role[:1], defended)
         keras.utils.set_random_seed(number)
-        arrays = artifacts.arrays_of(wanted.build(), defence.fit(images.training().unit()))
+        arrays = weights.arrays_of(wanted.build(), defence.fit(images.training().unit()))
         record = {"clean_accuracy": 0.5, "test_images": len(images.test), "seconds": 0}
         artifacts.save(wanted.fingerprint, wanted.as_json(), arrays, record)
 

@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from bench.api import BenchError, UsageError
 from bench.data.datasets import Split
-from bench.models.artifacts import arrays_of, put_into, read_arrays
 from bench.models.augmentation import augmented
 from bench.models.recipe import Recipe
 from bench.models.training import Trainer
+from bench.models.weights import arrays_of, put_into, read_arrays
 from bench.support import devices
 from tests.networks import wide, wide_resnet
 
@@ -63,21 +63,6 @@ def test_training_learns() -> None:
 def test_a_diverging_training_says_so(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="diverged in epoch 1"):
         a_trainer(Recipe(wide(10, 1), epochs=1, batch_size=16, learning_rate=1e30)).run(tmp_path / "c", lambda p: None)
-
-
-@pytest.mark.parametrize("field", [
-    {"epochs": 0}, {"batch_size": 0}, {"learning_rate": 0.0}, {"slices": 3, "batch_size": 16}, {"schedule": "sometimes"},
-    {"average": 1.0}, {"weight_decay": -1.0}])  # fmt: skip
-def test_recipes_that_make_no_sense(field: dict[str, float]) -> None:
-    with pytest.raises(UsageError, match=next(iter(field))):
-        Recipe(**field)
-
-
-def test_the_paper_schedule() -> None:
-    recipe = Recipe()
-    assert [recipe.rate(e / 1000) for e in (0, 649, 650, 800, 900, 950)] == pytest.approx(
-        [0.4, 0.4, 0.04, 4e-3, 4e-4, 4e-5]
-    )
 
 
 def test_cutmix_mixes_labels_by_area() -> None:

@@ -269,7 +269,7 @@ def test_maps_of_the_shipped_models(shipped: spec.Spec, monkeypatch: pytest.Monk
 
 
 def test_the_defended_model_under_a_secret_key_is_not_mapped(shipped: spec.Spec) -> None:
-    from bench.models import artifacts
+    from bench.models import artifacts, weights
 
     defence = registry.defence("linac", shipped.defences["linac"])
     wanted = [
@@ -279,7 +279,7 @@ def test_the_defended_model_under_a_secret_key_is_not_mapped(shipped: spec.Spec)
     assert there is not None
     with pytest.raises(NotTrained, match="not trained yet"):
         make("figure4", shipped, SECRET)
-    artifacts.save(wanted[1].fingerprint, wanted[1].as_json(), artifacts.read_arrays(there.weights), there.record)
+    artifacts.save(wanted[1].fingerprint, wanted[1].as_json(), weights.read_arrays(there.weights), there.record)
     figure = make("figure4", shipped, SECRET)
     assert "linac" not in set(figure.data["model"])
     assert re.search(r"C \([^)]+\) is left out: its key is a secret", figure.caption)
