@@ -33,6 +33,8 @@ class Group(Generic[T]):
     bases: tuple[type[T], ...]
     light: bool = False
     """Whether its plug-ins are loaded without TensorFlow, which they import on first use if at all."""
+    contract: str = "bench.api"
+    """The module that plug-ins import the base classes from."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Entry(Generic[T]):
         except Exception as error:
             raise BenchError(f"{what} cannot be loaded: {error!r}") from error
         if not (isinstance(loaded, type) and issubclass(loaded, self.group.bases)):
-            wanted = " or ".join(f"bench.api.{base.__name__}" for base in self.group.bases)
+            wanted = " or ".join(f"{self.group.contract}.{base.__name__}" for base in self.group.bases)
             raise BenchError(f"{what} is no subclass of {wanted}")
         return loaded
 

@@ -24,8 +24,8 @@ from typing import Any
 from bench import keys, plan, registry, spec
 from bench.evaluation import contest
 from bench.evaluation.run import Options, Run
-from bench.executors import choosing
-from bench.executors.pool import Limits
+from bench.executors import base
+from bench.executors.base import Limits
 from bench.executors.worker import Attacker
 from bench.store.database import open_database
 from bench.support import devices
@@ -94,7 +94,7 @@ def bare(options: argparse.Namespace, folder: Path) -> Callable[[int], Spent]:
 def harness(options: argparse.Namespace, folder: Path, workers: int) -> tuple[Callable[[int], Spent], Run]:
     """The cost of a run's attacked cells, for a seed."""
     reporter = Reporter(quiet=True)
-    executor = choosing.executor("local", Limits(workers), reporter.say)
+    executor = base.start("local", Limits(workers), reporter.say)
     database = open_database(str(folder / f"workers{workers}.db"), create=True)
     run = Run(database, folder / f"images{workers}", Options(shard_size=options.shard_size), reporter, executor)
 

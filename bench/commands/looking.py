@@ -9,9 +9,9 @@ from bench.commands.options import db_option, examples
 
 
 @click.command("list", epilog=examples("bench list defences", "bench list attacks", "bench list presets"))
-@click.argument("what", type=click.Choice(["defences", "attacks", "networks", "presets", "models"]))
+@click.argument("what", type=click.Choice(["defences", "attacks", "networks", "executors", "presets", "models"]))
 def list_(what: str) -> None:
-    """What there is: defences, attacks (engines and strategies), networks, presets, trained models."""
+    """What there is: defences, attacks (engines and strategies), networks, executors, presets, trained models."""
     from bench import registry, spec
 
     if what == "presets":
@@ -27,6 +27,10 @@ def list_(what: str) -> None:
             )
             for a in artifacts.all_artifacts()
         ]
+    elif what == "executors":
+        from bench.executors import base
+
+        rows = [(name, executor.description) for name, executor in base.entries().items()]
     else:
         rows = [(name, entry.description) for name, entry in registry.entries(what).items()]
     width = max((len(name) for name, _ in rows), default=0)

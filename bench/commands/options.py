@@ -14,7 +14,7 @@ import click
 from bench.api import UsageError
 
 if TYPE_CHECKING:
-    from bench.executors.pool import Executor
+    from bench.executors.base import Executor
 
     StartExecutor = Callable[[Callable[[str], None]], Executor]
 
@@ -62,10 +62,11 @@ def executor_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--executor",
             "where",
-            type=click.Choice(["local", "ray"]),
+            metavar="NAME",
             default="local",
             show_default=True,
-            help="Where attacks run: in processes on this machine, or on a Ray cluster.",
+            help="Where attacks run: local, in processes on this machine; ray, on a Ray cluster; or another of "
+            "'bench list executors'.",
         ),
         click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that attack."),
         click.option(
@@ -97,11 +98,16 @@ def executor_options(command: Callable[..., Any]) -> Callable[..., Any]:
         **others: Any,
     ) -> Any:
         def start(say: Callable[[str], None]) -> Executor:
-            from bench.executors import choosing
-            from bench.executors.pool import Limits
+            from bench import registry
+            from bench.executors import base
 
-            limits = Limits(workers, time_limit, None if memory_limit is None else size_of(memory_limit))
-            return choosing.executor(where, limits, say, ray_address, gpus_per_worker)
+            limits = base.Limits(workers, time_limit, None if memory_limit is None else size_of(memory_limit))
+            settings: dict[str, Any] = {}
+            if ray_address or gpus_per_worker:
+                if registry.parse(where)[0] != "ray":
+                    raise UsageError("--ray-address and --gpus-per-worker belong to --executor ray")
+                settings = {"address": ray_address or "", "gpus_per_worker": gpus_per_worker}
+            return base.start(where, limits, say, **settings)
 
         return command(executor=start, **others)
 

@@ -16,7 +16,7 @@ from bench.api import Defence, UsageError
 from bench.data import datasets
 from bench.data.datasets import Dataset, Split
 from bench.evaluation.referee import Referee
-from bench.executors.worker import Setup
+from bench.executors.base import Setup
 from bench.keys import PrivateKey
 from bench.models import catalogue
 from bench.models.classifier import Classifier

@@ -23,10 +23,9 @@ from bench import plan, registry
 from bench.api import Attacked, Batch, BenchError, Engine
 from bench.evaluation import doubts, images, rows
 from bench.evaluation.contest import Contest
-from bench.executors import choosing
+from bench.executors.base import AttackTask, Executor, Limits, Outcome
+from bench.executors.base import start as start_executor
 from bench.executors.keyed import KeyedExecutor
-from bench.executors.pool import Executor, Limits, Outcome
-from bench.executors.worker import Task
 from bench.models import remote
 from bench.plan import Pair
 from bench.store import leases, schema, writer
@@ -115,7 +114,7 @@ class Run:
         executor: Executor | None = None,
     ) -> None:
         self._db, self._folder, self._options, self._reporter = database, image_folder, options, reporter
-        self._executor = executor or choosing.executor("local", Limits(), reporter.say)
+        self._executor = executor or start_executor("local", Limits(), reporter.say)
         self._claims = leases.Claims(database)
         self._failed: dict[str, list[tuple[int, int]]] = collections.defaultdict(list)
         self._waited = False
@@ -145,7 +144,7 @@ class Run:
         self._judge_clean([cell for cell in cells if cell.pair is None])
         open_cells = [cell for cell in cells if cell.pair is not None and cell.shards]
         if open_cells:
-            if self._executor.name != "local":
+            if not self._executor.shares_files:
                 remote.offer(contest.weights.parent)
             self._attack(self._executor, [cell for cell in open_cells if not cell.needs_key])
             self._attack(
@@ -213,7 +212,7 @@ class Run:
             if not took:
                 self._wait(cells)
 
-    def _attack(self, executor: Any, cells: Sequence[PlannedCell]) -> None:
+    def _attack(self, executor: Executor, cells: Sequence[PlannedCell]) -> None:
         """Runs what is left of the cells until nothing is, but for what failed here or is done elsewhere."""
         if not cells:
             return
@@ -228,19 +227,19 @@ class Run:
         for cell in cells:
             self._announce(cell, announced)
 
-    def _round(self, executor: Any, todo: Sequence[Shard], announced: set[str], tracker: Tracker) -> int:
+    def _round(self, executor: Executor, todo: Sequence[Shard], announced: set[str], tracker: Tracker) -> int:
         """Has every shard attacked that can be claimed; returns how many those were."""
         left = collections.Counter(cell.fingerprint for cell, _, _ in todo)
         reported: collections.Counter[int] = collections.Counter()
         queue, took = iter(enumerate(todo)), 0
 
-        def take() -> tuple[int, Task] | None:
+        def take() -> AttackTask | None:
             nonlocal took
             for index, (cell, start, stop) in queue:
                 hopeless = len(self._failed[cell.fingerprint]) >= FAILURES
                 if not hopeless and self._claims.take(cell.key, start, stop):
                     took += 1
-                    return index, self._task(cell, start, stop)
+                    return self._task(index, cell, start, stop)
             return None
 
         def progress(index: int, amount: int) -> None:
@@ -318,7 +317,7 @@ class Run:
         result = ShardResult(start, stop, found, worker, seconds, attacked.flags, cell.parts, file, digest)
         writer.record_shard(self._db, cell.key, result, len(contest.examples))
 
-    def _task(self, cell: PlannedCell, start: int, stop: int) -> Task:
+    def _task(self, index: int, cell: PlannedCell, start: int, stop: int) -> AttackTask:
         contest, pair = cell.contest, cell.pair
         assert pair is not None
         seeds = plan.example_seeds(contest.spec.seed, cell.fingerprint, start, stop)
@@ -331,7 +330,7 @@ class Run:
             self._options.batch_size,
         )
         setup, settings = contest.setup(self._options.may_train), dataclasses.asdict(pair.settings)
-        return Task(setup, pair.engine, settings, pair.source, pair.strategy, batch)
+        return AttackTask(index, setup, pair.engine, settings, pair.source, pair.strategy, batch)
 
     def _work(self, cell: PlannedCell, examples: int) -> int:
         assert cell.engine is not None

@@ -6,47 +6,41 @@ The key never goes to a worker process; in exchange only engines, strategies and
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from bench import registry
 from bench.api import BenchError
-from bench.executors.pool import Outcome
-from bench.executors.worker import Attacker, Task
+from bench.executors.base import AttackTask, Outcome, ReportProgress, Say, TakeTask
+from bench.executors.child import error_report
+from bench.executors.worker import Attacker
 from bench.keys import PrivateKey
 
 
 class KeyedExecutor:
     """One task after the other, in this process."""
 
-    name = "inside"
+    name = "inside"  # as stored since the first version
+    shares_files = True
 
-    def __init__(self, key: PrivateKey | None, say: Callable[[str], None]) -> None:
+    def __init__(self, key: PrivateKey | None, say: Say) -> None:
         self._key, self._attacker = key, Attacker(say, built_in_probes=True)
 
-    def run(
-        self, take: Callable[[], tuple[int, Task] | None], progress: Callable[[int, int], None]
-    ) -> Iterator[Outcome | None]:
-        """As the other executors'."""
-        while (taken := take()) is not None:
-            index, task = taken
+    def run(self, take: TakeTask, progress: ReportProgress) -> Iterator[Outcome | None]:
+        """As `Executor.run`."""
+        while (task := take()) is not None:
             began = time.monotonic()
             try:
-                attacked = self._attacker.run(self._with_key(task), lambda amount, i=index: progress(i, amount))
-                yield Outcome(index, attacked, time.monotonic() - began, None)
-            except BenchError as error:
-                yield Outcome(index, None, 0.0, str(error))
+                attacked = self._attacker.run(self._with_key(task), functools.partial(progress, task.index))
+                yield Outcome(task.index, attacked, time.monotonic() - began, None)
             except Exception as error:
-                # No traceback of its frames' values; its text names lines of code only.
-                yield Outcome(
-                    index, None, 0.0, " ".join(f"{type(error).__name__}: {error}".split()), traceback.format_exc()
-                )
+                yield Outcome(task.index, None, 0.0, *error_report(error))
 
     def close(self) -> None:
         """There is nothing to end."""
 
-    def _with_key(self, task: Task) -> Task:
+    def _with_key(self, task: AttackTask) -> AttackTask:
         for name in (task.engine, task.strategy):
             entry = registry.entry("attacks", name)
             if not entry.built_in:

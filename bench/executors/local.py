@@ -7,10 +7,14 @@ import multiprocessing
 import multiprocessing.connection
 import os
 from collections.abc import Sequence
+from multiprocessing.connection import Connection
 
-from bench.executors.pool import Crew, Limits, Message, Worker
+from bench.executors.base import AttackTask, Executor, ExecutorPlugin, Limits, Say
+from bench.executors.messages import Message, WorkerLost
+from bench.executors.pool import PoolExecutor, Worker, WorkerPool
 from bench.executors.serving import serve
-from bench.executors.worker import Task
+
+SECONDS_TO_DIE = 5
 
 
 class LocalWorker(Worker):
@@ -25,39 +29,47 @@ class LocalWorker(Worker):
         self._process.start()
         far_end.close()
 
-    def send(self, task: Task) -> None:
-        with contextlib.suppress(OSError):  # it is dead, and `hear` will say so
+    def send(self, task: AttackTask) -> None:
+        with contextlib.suppress(OSError):  # it is dead, and `receive` will say so
             self.pipe.send(task)
 
-    def hear(self) -> Message:
+    def receive(self) -> Message:
+        """Its next message; waits for it."""
         try:
-            return self.pipe.recv()
+            message: Message = self.pipe.recv()
+            return message
         except (EOFError, OSError):
-            self._process.join(5)
+            self._process.join(SECONDS_TO_DIE)
             code = self._process.exitcode
-            self.end()
-            return ("lost", f"exit code {code}")
+            self.kill()
+            return WorkerLost(f"exit code {code}")
 
-    def end(self) -> None:
+    def kill(self) -> None:
         self._process.kill()
         self._process.join()
         self.pipe.close()
 
 
-class LocalCrew(Crew):
+class LocalPool(WorkerPool):
     """Shares the machine's cores among its workers."""
-
-    name = "local"
 
     def __init__(self, limits: Limits) -> None:
         self._threads, self._memory = max(1, (os.cpu_count() or 1) // limits.workers), limits.memory
 
-    def hire(self) -> LocalWorker:
+    def spawn(self) -> LocalWorker:
         return LocalWorker(self._threads, self._memory)
 
-    def listen(self, workers: Sequence[Worker], seconds: float) -> list[tuple[Worker, Message]]:
+    def receive(self, workers: Sequence[Worker], seconds: float) -> list[tuple[Worker, Message]]:
         pipes = {worker.pipe: worker for worker in workers if isinstance(worker, LocalWorker)}
-        return [(pipes[pipe], pipes[pipe].hear()) for pipe in multiprocessing.connection.wait(list(pipes), seconds)]  # type: ignore[index]
+        ready = multiprocessing.connection.wait(list(pipes), seconds)
+        return [(pipes[pipe], pipes[pipe].receive()) for pipe in ready if isinstance(pipe, Connection)]
 
     def close(self) -> None:
-        pass
+        """There is nothing but the workers."""
+
+
+class Local(ExecutorPlugin):
+    """Processes on this machine."""
+
+    def start(self, name: str, limits: Limits, say: Say) -> Executor:
+        return PoolExecutor(name, LocalPool(limits), limits, say)

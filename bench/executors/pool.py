@@ -1,7 +1,7 @@
-"""Hands shards to workers and hears what becomes of them; a worker that is lost costs its shard one attempt.
+"""Gives tasks to workers and follows what becomes of them; a worker that is lost costs its task one attempt.
 
-Where workers live is a `Crew`'s business: on this machine (`local`) or on a Ray cluster (`ray`). Everything else, such
-as retries and time limits, is here, and so the same for both.
+Where workers live is a `WorkerPool`'s business: on this machine (`local`) or on a Ray cluster (`ray`). Everything else, such
+as retries and time limits, is here, and so the same for all.
 """
 
 from __future__ import annotations
@@ -10,78 +10,61 @@ import abc
 import collections
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
-from bench.api import Attacked
-from bench.executors.worker import Task
+from bench.executors.base import AttackTask, Limits, Outcome, ReportProgress, Say, TakeTask
+from bench.executors.messages import (
+    Message,
+    Notice,
+    SourceReady,
+    TaskFailed,
+    TaskFinished,
+    WorkDone,
+    WorkerLost,
+)
 
-ATTEMPTS = 2  # a shard whose worker is lost is tried once more, on another worker
-AHEAD = 2  # tasks in a worker's hands, so that it attacks the next while the driver judges the last
+ATTEMPTS = 2  # a task whose worker is lost is tried once more, on another worker
+AHEAD = 2  # tasks that a worker has at once, so that it attacks the next while the driver judges the last
 HEARTBEAT = 0.5
-
-Message = tuple[Any, ...]
-"""What a worker says of the task it is at: ("ready",) once its source is built, ("progress", work since the last one),
-("say", text), ("done", Attacked, seconds), ("failed", text, traceback); and ("lost", how) in place of a dead worker."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """How many workers there are, and what each may take."""
-
-    workers: int = 1
-    seconds: float | None = None  # an attack on one shard; training a source does not count
-    memory: int | None = None  # bytes of a worker's process
 
 
 class Worker(abc.ABC):
     """A process without the key that attacks; it works on its tasks one by one, in the order they were sent."""
 
     @abc.abstractmethod
-    def send(self, task: Task) -> None: ...
+    def send(self, task: AttackTask) -> None: ...
 
     @abc.abstractmethod
-    def end(self) -> None:
-        """Kills it."""
+    def kill(self) -> None:
+        """Ends it at once, whatever it is doing."""
 
 
-class Crew(abc.ABC):
-    """Where workers come from."""
+class WorkerPool(abc.ABC):
+    """Where workers come from, and what they say."""
 
-    name: str
-    one_builds_first: bool = False
+    shares_files: ClassVar[bool] = True
+    one_builds_first: ClassVar[bool] = False
     """Whether a source is built, and so trained, by one worker before others get tasks on it."""
 
     @abc.abstractmethod
-    def hire(self) -> Worker:
+    def spawn(self) -> Worker:
         """A new worker; returns before it is up."""
 
     @abc.abstractmethod
-    def listen(self, workers: Sequence[Worker], seconds: float) -> list[tuple[Worker, Message]]:
-        """What workers have said, waiting so long for the first word."""
+    def receive(self, workers: Sequence[Worker], seconds: float) -> list[tuple[Worker, Message]]:
+        """Messages of these workers, waiting so long for the first; a dead worker's is `WorkerLost`."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Gives back what was set up for the workers; they are ended already."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """What became of a task: the attack's result, or why there is none."""
-
-    index: int
-    attacked: Attacked | None
-    seconds: float
-    error: str | None
-    detail: str = ""
+        """Gives back what was set up for the workers; they are killed already."""
 
 
 @dataclasses.dataclass
-class Job:
-    """A task on its way: its index, how often its worker was lost, and when its attack began."""
+class Attempt:
+    """A task that a worker has, or waits for one: how often its worker was lost, and when its attack began."""
 
-    index: int
-    task: Task
+    task: AttackTask
     lost: int = 0
     began: float | None = None
 
@@ -90,119 +73,113 @@ class Job:
         return (self.task.setup.weights, self.task.strategy, self.task.source)
 
 
-class Executor:
-    """A pool of workers that are started when there is work, and hold their models between tasks."""
+class PoolExecutor:
+    """Workers that are started when there is work, and keep their models between tasks."""
 
-    def __init__(self, crew: Crew, limits: Limits, say: Callable[[str], None]) -> None:
-        self._crew, self._limits, self._say = crew, limits, say
-        self._hands: dict[Worker, collections.deque[Job]] = {}
-        self._waiting: collections.deque[Job] = collections.deque()
+    def __init__(self, name: str, pool: WorkerPool, limits: Limits, say: Say) -> None:
+        self.name, self.shares_files = name, pool.shares_files
+        self._pool, self._limits, self._say = pool, limits, say
+        self._assigned: dict[Worker, collections.deque[Attempt]] = {}
+        self._waiting: collections.deque[Attempt] = collections.deque()
         self._built: set[tuple[object, ...]] = set()
 
-    @property
-    def name(self) -> str:
-        return self._crew.name
-
-    def run(
-        self, take: Callable[[], tuple[int, Task] | None], progress: Callable[[int, int], None]
-    ) -> Iterator[Outcome | None]:
-        """Outcomes of every task that `take` gives until it gives None, as they come; None now and then, as a heartbeat.
-
-        `take` is called when a worker has room, for a task carries its images. `progress(index, amount)` is called
-        as the engines report.
-        """
+    def run(self, take: TakeTask, progress: ReportProgress) -> Iterator[Outcome | None]:
+        """As `Executor.run`."""
         while True:
-            self._hand_out(take)
-            if not any(self._hands.values()):
+            self._assign(take)
+            if not any(self._assigned.values()):
                 return
-            for worker, message in self._crew.listen(list(self._hands), HEARTBEAT):
-                yield from self._hear(worker, message, progress)
-            yield from self._stop_late_ones()
+            for worker, message in self._pool.receive(list(self._assigned), HEARTBEAT):
+                yield from self._handle(worker, message, progress)
+            yield from self._kill_late_ones()
             yield None
 
     def close(self) -> None:
-        """Ends all workers at once."""
-        for worker in self._hands:
-            worker.end()
-        self._hands.clear()
-        self._crew.close()
+        """As `Executor.close`."""
+        for worker in self._assigned:
+            worker.kill()
+        self._assigned.clear()
+        self._pool.close()
 
-    def _hand_out(self, take: Callable[[], tuple[int, Task] | None]) -> None:
-        """Gives every worker one task before any has two; hires workers while there are tasks for them."""
+    def _assign(self, take: TakeTask) -> None:
+        """Gives every worker one task before any has two; spawns workers while there are tasks for them."""
         for depth in range(1, AHEAD + 1):
             for place in range(self._limits.workers):
-                worker = list(self._hands)[place] if place < len(self._hands) else None
-                if worker is not None and len(self._hands[worker]) >= depth:
+                worker = list(self._assigned)[place] if place < len(self._assigned) else None
+                if worker is not None and len(self._assigned[worker]) >= depth:
                     continue
-                job = self._next(take)
-                if job is None:
+                attempt = self._next(take)
+                if attempt is None:
                     return
                 if worker is None:
-                    worker = self._crew.hire()
-                    self._hands[worker] = collections.deque()
-                self._hands[worker].append(job)
-                worker.send(job.task)
+                    worker = self._pool.spawn()
+                    self._assigned[worker] = collections.deque()
+                self._assigned[worker].append(attempt)
+                worker.send(attempt.task)
 
-    def _next(self, take: Callable[[], tuple[int, Task] | None]) -> Job | None:
-        """The first task that may start: one that was handed out before, or a new one."""
-        for job in list(self._waiting):
-            if self._may_start(job):
-                self._waiting.remove(job)
-                return job
+    def _next(self, take: TakeTask) -> Attempt | None:
+        """The first task that may start: one that was taken before, or a new one."""
+        for attempt in list(self._waiting):
+            if self._may_start(attempt):
+                self._waiting.remove(attempt)
+                return attempt
         while len(self._waiting) < AHEAD * self._limits.workers:
-            taken = take()
-            if taken is None:
+            task = take()
+            if task is None:
                 return None
-            job = Job(*taken)
-            if self._may_start(job):
-                return job
-            self._waiting.append(job)
+            attempt = Attempt(task)
+            if self._may_start(attempt):
+                return attempt
+            self._waiting.append(attempt)
         return None
 
-    def _may_start(self, job: Job) -> bool:
-        if not self._crew.one_builds_first or job.source in self._built:
+    def _may_start(self, attempt: Attempt) -> bool:
+        if not self._pool.one_builds_first or attempt.source in self._built:
             return True
-        return all(job.source != other.source for jobs in self._hands.values() for other in jobs)
+        return all(attempt.source != other.source for attempts in self._assigned.values() for other in attempts)
 
-    def _hear(self, worker: Worker, message: Message, progress: Callable[[int, int], None]) -> Iterator[Outcome]:
-        if worker not in self._hands:
-            return  # it was ended, and this was said before
-        kind, *rest = message
-        jobs = self._hands[worker]
-        if kind == "say":
-            self._say(rest[0])
-        elif kind == "lost":
-            yield from self._replace(worker, rest[0])
-        elif kind == "ready":
-            jobs[0].began = time.monotonic()
-            self._built.add(jobs[0].source)
-        elif kind == "progress":
-            progress(jobs[0].index, rest[0])
-        elif kind == "done":
-            yield Outcome(jobs.popleft().index, rest[0], rest[1], None)
-        else:
-            yield Outcome(jobs.popleft().index, None, 0.0, rest[0], rest[1])
+    def _handle(self, worker: Worker, message: Message, progress: ReportProgress) -> Iterator[Outcome]:
+        if worker not in self._assigned:
+            return  # it was killed, and this was said before
+        attempts = self._assigned[worker]
+        match message:
+            case Notice(text):
+                self._say(text)
+            case WorkerLost(reason):
+                yield from self._try_again(worker, reason)
+            case SourceReady():
+                attempts[0].began = time.monotonic()
+                self._built.add(attempts[0].source)
+            case WorkDone(amount):
+                progress(attempts[0].task.index, amount)
+            case TaskFinished(attacked, seconds):
+                yield Outcome(attempts.popleft().task.index, attacked, seconds, None)
+            case TaskFailed(error, detail):
+                yield Outcome(attempts.popleft().task.index, None, 0.0, error, detail)
 
-    def _replace(self, worker: Worker, how: str) -> Iterator[Outcome]:
-        """Tries the shard that a lost worker was at once more, and what it had not begun as if it were new."""
-        jobs = self._hands.pop(worker)
-        if not jobs:
+    def _try_again(self, worker: Worker, reason: str) -> Iterator[Outcome]:
+        """Tries the task that a lost worker was at once more, and what it had not begun as if it were new."""
+        attempts = self._assigned.pop(worker)
+        if not attempts:
             return
-        job = jobs.popleft()
-        job.lost, job.began = job.lost + 1, None
-        self._waiting.extendleft(reversed(jobs))
-        if job.lost < ATTEMPTS:
-            self._say(f"the attack's process died ({how}); trying that shard once more")
-            self._waiting.appendleft(job)
+        current = attempts.popleft()
+        current.lost, current.began = current.lost + 1, None
+        self._waiting.extendleft(reversed(attempts))
+        if current.lost < ATTEMPTS:
+            self._say(f"the attack's process died ({reason}); trying that shard once more")
+            self._waiting.appendleft(current)
         else:
-            yield Outcome(job.index, None, 0.0, f"the attack's process died {job.lost} times ({how}): out of memory?")
+            error = f"the attack's process died {current.lost} times ({reason}): out of memory?"
+            yield Outcome(current.task.index, None, 0.0, error)
 
-    def _stop_late_ones(self) -> Iterator[Outcome]:
+    def _kill_late_ones(self) -> Iterator[Outcome]:
         limit = self._limits.seconds
-        for worker, jobs in list(self._hands.items()):
-            if limit and jobs and jobs[0].began is not None and time.monotonic() - jobs[0].began > limit:
-                worker.end()
-                del self._hands[worker]
-                job = jobs.popleft()
-                self._waiting.extendleft(reversed(jobs))
-                yield Outcome(job.index, None, 0.0, f"the attack took longer than the {limit:g} s of --time-limit")
+        for worker, attempts in list(self._assigned.items()):
+            began = attempts[0].began if attempts else None
+            if limit and began is not None and time.monotonic() - began > limit:
+                worker.kill()
+                del self._assigned[worker]
+                late = attempts.popleft()
+                self._waiting.extendleft(reversed(attempts))
+                error = f"the attack took longer than the {limit:g} s of --time-limit"
+                yield Outcome(late.task.index, None, 0.0, error)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import collections
+import dataclasses
 import logging
+import math
 import os
 import queue
 import signal
@@ -16,15 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.api import BenchError, UsageError
-from bench.executors.pool import Crew, Limits, Message, Worker
-from bench.executors.serving import attend, limit_memory
-from bench.executors.worker import Attacker, Task
+from bench.executors.base import AttackTask, Executor, ExecutorPlugin, Limits, Say
+from bench.executors.messages import LAST_OF_A_TASK, Message, Notice, WorkerLost
+from bench.executors.pool import PoolExecutor, Worker, WorkerPool
+from bench.executors.serving import limit_memory, work_on
+from bench.executors.worker import Attacker
 from bench.support.cache import home
 
-PATIENCE = 120.0  # seconds without a word from any worker, at the start, until the cluster's size is questioned
-MOMENT = 2.0  # seconds: where a whole cluster ends, its head may outlive a worker by so much
-# Settings a node takes over from the driver, unless it has its own; never the key
-HANDED_ON = ("BENCH_ARTIFACTS", "TF_ENABLE_ONEDNN_OPTS")
+SECONDS_TO_SCALE = 120.0  # without a message from any worker, at the start, until the cluster's size is checked
+SECONDS_OF_THE_HEAD = 2.0  # by which the head may outlive a worker where a whole cluster ends
+# Settings that a node takes from the driver, unless it has its own; never the key
+FORWARDED = ("BENCH_ARTIFACTS", "TF_ENABLE_ONEDNN_OPTS")
 
 
 class WorkerActor:
@@ -42,15 +46,15 @@ class WorkerActor:
 
         devices.configure(threads)
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._attacker = Attacker(lambda text: self._messages.put(("say", text)))
+        self._attacker = Attacker(lambda text: self._messages.put(Notice(text)))
 
-    def attack(self, task: Task) -> Iterator[Message]:
-        """What happens to a task, message by message; the last one is `done` or `failed`."""
-        threading.Thread(target=attend, args=(self._attacker, task, self._messages.put), daemon=True).start()
+    def attack(self, task: AttackTask) -> Iterator[Message]:
+        """What happens to a task, message by message."""
+        threading.Thread(target=work_on, args=(self._attacker, task, self._messages.put), daemon=True).start()
         while True:
             message = self._messages.get()
             yield message
-            if message[0] in ("done", "failed"):
+            if isinstance(message, LAST_OF_A_TASK):
                 return
 
     def surroundings(self) -> tuple[int, str, dict[str, str]]:
@@ -63,46 +67,47 @@ class WorkerActor:
 class RayWorker(Worker):
     """An actor, and the streams of messages about the tasks it has, the current one first."""
 
-    def __init__(self, actor: Any, crew: RayCrew) -> None:
-        self.actor, self._crew = actor, crew
+    def __init__(self, actor: Any, pool: RayPool) -> None:
+        self.actor, self._pool = actor, pool
         self.streams: collections.deque[Any] = collections.deque()
 
-    def send(self, task: Task) -> None:
+    def send(self, task: AttackTask) -> None:
         self.streams.append(self.actor.attack.options(num_returns="streaming").remote(task))
 
-    def hear(self) -> Message:
+    def receive(self) -> Message:
+        """Its next message; waits for it."""
         import ray
 
         try:
-            message = ray.get(next(self.streams[0]))
+            message: Message = ray.get(next(self.streams[0]))
         except StopIteration:
-            return ("lost", "its answer broke off")
+            return WorkerLost("its answer broke off")
         except ray.exceptions.RayError as error:
-            return ("lost", " ".join(str(error).split())[:300])
-        if message[0] in ("done", "failed"):
+            return WorkerLost(" ".join(str(error).split())[:300])
+        if isinstance(message, LAST_OF_A_TASK):
             self.streams.popleft()
         return message
 
-    def end(self) -> None:
+    def kill(self) -> None:
         import ray
 
-        if not self._crew.gone:
+        if not self._pool.gone:
             ray.kill(self.actor, no_restart=True)
 
 
-class RayCrew(Crew):
+class RayPool(WorkerPool):
     """Actors on a cluster that is there already (`address`), or on one of its own on this machine."""
 
-    name = "ray"
+    shares_files = False
     one_builds_first = True
 
-    def __init__(self, limits: Limits, address: str | None, gpus: float) -> None:
+    def __init__(self, limits: Limits, address: str, gpus: float) -> None:
         try:
             import ray
         except ModuleNotFoundError:
             raise UsageError("--executor ray needs Ray: pip install 'bench-keyed-defences[ray]'") from None
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        _knock(address)
+        _check_address(address)
         options: dict[str, Any] = {"address": address} if address else {"num_cpus": limits.workers}
         handler = signal.getsignal(signal.SIGTERM)  # Ray puts its own there
         try:
@@ -113,19 +118,19 @@ class RayCrew(Crew):
             signal.signal(signal.SIGTERM, handler)
         self._memory, self._gpus = limits.memory, gpus
         self._head = str(ray.get_runtime_context().gcs_address)
-        self.gone = self._heard = False
+        self.gone = self._answered = False
         self._began = time.monotonic()
 
-    def hire(self) -> RayWorker:
+    def spawn(self) -> RayWorker:
         import ray
 
         # A lost actor is replaced by the pool, which counts attempts by shard; Ray itself shall try nothing again.
         remote = ray.remote(num_cpus=1, num_gpus=self._gpus, max_restarts=0, max_task_retries=0)(WorkerActor)
-        settings = {name: os.environ[name] for name in HANDED_ON if name in os.environ}
+        settings = {name: os.environ[name] for name in FORWARDED if name in os.environ}
         settings["BENCH_HOME"] = str(home().absolute())
         return RayWorker(remote.remote(settings, os.getcwd(), 1, self._memory), self)
 
-    def listen(self, workers: Sequence[Worker], seconds: float) -> list[tuple[Worker, Message]]:
+    def receive(self, workers: Sequence[Worker], seconds: float) -> list[tuple[Worker, Message]]:
         import ray
 
         streams = {w.streams[0]: w for w in workers if isinstance(w, RayWorker) and w.streams}
@@ -134,22 +139,22 @@ class RayCrew(Crew):
             return []
         try:
             ready, _ = ray.wait(list(streams), num_returns=1, timeout=seconds)
-            self._complain(bool(ready))
-            heard: list[tuple[Worker, Message]] = [(streams[stream], streams[stream].hear()) for stream in ready]
-            if any(message[0] == "lost" for _, message in heard):
-                time.sleep(MOMENT)
-                _knock(self._head)  # a lost worker costs its shard an attempt, a lost cluster nothing
-            return heard
+            self._check_size(bool(ready))
+            received: list[tuple[Worker, Message]] = [(streams[stream], streams[stream].receive()) for stream in ready]
+            if any(isinstance(message, WorkerLost) for _, message in received):
+                time.sleep(SECONDS_OF_THE_HEAD)
+                _check_address(self._head)  # a lost worker costs its shard an attempt, a lost cluster nothing
+            return received
         except (ray.exceptions.RayError, ConnectionError, UsageError) as error:
             self.gone = True
             raise BenchError("the Ray cluster is gone: start it, then run the same command again") from error
 
-    def _complain(self, heard: bool) -> None:
+    def _check_size(self, answered: bool) -> None:
         """A cluster too small for a worker, for as long as an autoscaler may take, is an error; a busy one is waited for."""
         import ray
 
-        self._heard = self._heard or heard
-        if self._heard or time.monotonic() - self._began < PATIENCE:
+        self._answered = self._answered or answered
+        if self._answered or time.monotonic() - self._began < SECONDS_TO_SCALE:
             return
         there = ray.cluster_resources()
         if there.get("CPU", 0) < 1 or there.get("GPU", 0) < self._gpus:
@@ -167,9 +172,31 @@ class RayCrew(Crew):
             ray.shutdown()
 
 
-def _knock(address: str | None) -> None:
+@dataclasses.dataclass(frozen=True)
+class RaySettings:
+    """Which cluster, and what of it."""
+
+    address: str = ""  # of a cluster that is up (auto, HOST:PORT); empty for one of its own, on this machine
+    gpus_per_worker: float = 0.0  # fractions share one
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.gpus_per_worker < math.inf:
+            raise UsageError(f"ray: gpus_per_worker is {self.gpus_per_worker:g}; it must be 0 or more")
+
+
+class Ray(ExecutorPlugin):
+    """Actors on a Ray cluster."""
+
+    Settings = RaySettings
+
+    def start(self, name: str, limits: Limits, say: Say) -> Executor:
+        pool = RayPool(limits, self.settings.address, self.settings.gpus_per_worker)
+        return PoolExecutor(name, pool, limits, say)
+
+
+def _check_address(address: str) -> None:
     """Refuses an address where nobody listens at once; Ray itself would try for minutes."""
-    host, _, port = (address or "").rpartition(":")
+    host, _, port = address.rpartition(":")
     if host and port.isdigit() and "/" not in host:
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
@@ -177,8 +204,8 @@ def _knock(address: str | None) -> None:
             raise _no_answer(address, error) from error
 
 
-def _no_answer(address: str | None, error: Exception) -> BenchError:
+def _no_answer(address: str, error: Exception) -> BenchError:
     reason = " ".join(str(error).split())[:300]
-    if address is None:
+    if not address:
         return BenchError(f"Ray does not start on this machine ({reason}): --executor local does without it")
     return UsageError(f"--ray-address {address}: no Ray cluster answers there ({reason})")

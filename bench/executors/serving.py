@@ -1,23 +1,23 @@
-"""A worker's side: works on a task and says what happens, in the messages of `bench.executors.pool`."""
+"""A worker's side: works on a task and says what happens, in the messages of `bench.executors.messages`."""
 
 from __future__ import annotations
 
-import os
 import queue
 import resource
-import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Any
 
-from bench.api import BenchError
-from bench.executors.worker import Attacker, Task
+from bench.executors.base import AttackTask
+from bench.executors.child import error_report, prepare_child
+from bench.executors.messages import Message, Notice, SourceReady, TaskFailed, TaskFinished, WorkDone
+from bench.executors.worker import Attacker
 
 SECONDS_BETWEEN_REPORTS = 0.2
+
+Send = Callable[[Message], None]
 
 
 def limit_memory(size: int | None) -> None:
@@ -30,44 +30,40 @@ def limit_memory(size: int | None) -> None:
         resource.setrlimit(kind, (size, size))
 
 
-def attend(attacker: Attacker, task: Task, send: Callable[[Any], None]) -> None:
+def work_on(attacker: Attacker, task: AttackTask, send: Send) -> None:
     """Works on one task; every failure of it is a message, not an exception."""
     began = time.monotonic()
     try:
         attacker.prepare(task)
-        send(("ready",))
+        send(SourceReady())
         attacked = attacker.run(task, _reporter(send))
-        send(("done", attacked, time.monotonic() - began))
+        send(TaskFinished(attacked, time.monotonic() - began))
     except BrokenPipeError:
         raise
-    except BenchError as error:
-        send(("failed", str(error), ""))
     except MemoryError as error:
-        send(("failed", f"the attack ran out of memory (--memory-limit allows more): {error}".rstrip(": "), ""))
+        send(TaskFailed(f"the attack ran out of memory (--memory-limit allows more): {error}".rstrip(": ")))
     except Exception as error:
-        send(("failed", " ".join(f"{type(error).__name__}: {error}".split()), traceback.format_exc()))
+        send(TaskFailed(*error_report(error)))
 
 
 def serve(pipe: Connection, threads: int, memory: int | None) -> None:
     """Takes tasks from the pipe until it closes: the life of a local worker."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=die_with_parent, daemon=True).start()
+    prepare_child()
     limit_memory(memory)
     from bench.support import devices
 
     devices.configure(threads)
-    attacker = Attacker(lambda text: pipe.send(("say", text)))
-    tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+    attacker = Attacker(lambda text: pipe.send(Notice(text)))
+    tasks: queue.SimpleQueue[AttackTask | None] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(pipe, tasks), daemon=True).start()
     while (task := tasks.get()) is not None:
         try:
-            attend(attacker, task, pipe.send)
+            work_on(attacker, task, pipe.send)
         except BrokenPipeError:
             return
 
 
-def _receive(pipe: Connection, tasks: queue.SimpleQueue[Task | None]) -> None:
+def _receive(pipe: Connection, tasks: queue.SimpleQueue[AttackTask | None]) -> None:
     """Takes tasks off the pipe as they come: if both ends waited to send, neither would ever read."""
     try:
         while True:
@@ -76,23 +72,15 @@ def _receive(pipe: Connection, tasks: queue.SimpleQueue[Task | None]) -> None:
         tasks.put(None)
 
 
-def die_with_parent() -> None:
-    """Ends this process when its parent is gone, however that ended; to be run in a thread."""
-    parent = os.getppid()
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
-
-
-def _reporter(send: Callable[[Any], None]) -> Callable[[int], None]:
+def _reporter(send: Send) -> Callable[[int], None]:
     """Passes progress on a few times a second, not at every step."""
-    waiting, last = 0, time.monotonic()
+    unsent, last = 0, time.monotonic()
 
     def report(amount: int) -> None:
-        nonlocal waiting, last
-        waiting += amount
+        nonlocal unsent, last
+        unsent += amount
         if time.monotonic() - last > SECONDS_BETWEEN_REPORTS:
-            send(("progress", waiting))
-            waiting, last = 0, time.monotonic()
+            send(WorkDone(unsent))
+            unsent, last = 0, time.monotonic()
 
     return report

@@ -3,51 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from bench import registry
 from bench.api import Attacked, Batch, BenchError, Engine, Knowledge, Source
-from bench.models.architecture import Architecture
-from bench.spec import Spec
-
-
-@dataclasses.dataclass(frozen=True)
-class Setup:
-    """What an attacker may know of a defended model, in a form that can be sent to another process."""
-
-    spec: Spec
-    dataset: str
-    defence_name: str
-    defence_settings: Mapping[str, Any]
-    network: Architecture
-    weights: Path
-    weights_sha256: str
-    defended: str | None
-    own_models: Mapping[str, Path]
-    guess: int | None
-    may_train: bool
-    command: str = ""
-    """What trains its sources ahead of time, if it is not `bench train`."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """A shard of a cell."""
-
-    setup: Setup
-    engine: str
-    engine_settings: Mapping[str, Any]
-    source: str
-    strategy: str
-    batch: Batch
+from bench.executors.base import AttackTask, Say, Setup
 
 
 class Attacker:
     """Keeps what it has built: knowledge by defended model, sources by name, engines by settings."""
 
-    def __init__(self, say: Any, built_in_probes: bool = False) -> None:
+    def __init__(self, say: Say, built_in_probes: bool = False) -> None:
         """`built_in_probes` leaves out the probes of other packages."""
         self._say = say
         self._built_in_probes = built_in_probes
@@ -55,11 +22,11 @@ class Attacker:
         self._sources: dict[tuple[Path, str, str], Source] = {}
         self._engines: dict[tuple[Path, str, str, str], Engine] = {}
 
-    def prepare(self, task: Task) -> None:
+    def prepare(self, task: AttackTask) -> None:
         """Builds the task's source, and trains what it needs, if that was not done before."""
         self.source(task.setup, task.strategy, task.source)
 
-    def run(self, task: Task, report: Any) -> Attacked:
+    def run(self, task: AttackTask, report: Callable[[int], None]) -> Attacked:
         source = self.source(task.setup, task.strategy, task.source)
         key = (task.setup.weights, task.source, task.engine, repr(sorted(task.engine_settings.items())))
         if key not in self._engines:

@@ -6,9 +6,7 @@ import contextlib
 import dataclasses
 import multiprocessing
 import os
-import signal
 import threading
-import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.api import BenchError
-from bench.executors.serving import die_with_parent
+from bench.executors.child import error_report, prepare_child
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from bench.keysearch.scorer import Score, Scorer
     from bench.models.architecture import Architecture
 
-AHEAD = 3  # guesses in the worker's hands for every core
+AHEAD = 3  # guesses that the process has at once for every core
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +40,14 @@ class SearchSetup:
     labels: np.ndarray  # N
     race: Race
     to_the_end: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchFailed:
+    """What the process says in place of a score: why there is none, and the traceback of an error nobody expected."""
+
+    error: str
+    detail: str
 
 
 def scores(setup: SearchSetup, guesses: Iterable[int]) -> Iterator[Score]:
@@ -63,11 +69,11 @@ def scores(setup: SearchSetup, guesses: Iterable[int]) -> Iterator[Score]:
                 pipe.send(guess)
                 waiting += 1
                 guess = next(left, None)
-            kind, *rest = pipe.recv()
-            if kind == "failed":
-                raise BenchError(f"the key search failed: {rest[0]}") from RuntimeError(rest[1])
+            message: Score | SearchFailed = pipe.recv()
+            if isinstance(message, SearchFailed):
+                raise BenchError(f"the key search failed: {message.error}") from RuntimeError(message.detail)
             waiting -= 1
-            yield rest[0]
+            yield message
     except (EOFError, BrokenPipeError, ConnectionResetError) as error:
         process.join()
         raise BenchError(
@@ -80,32 +86,28 @@ def scores(setup: SearchSetup, guesses: Iterable[int]) -> Iterator[Score]:
         pipe.close()
 
 
-# Messages to the driver: ("scored", Score), ("failed", text, traceback).
-
-
 def _serve(pipe: Connection) -> None:
     """Takes guesses from the pipe until it closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
-    threading.Thread(target=die_with_parent, daemon=True).start()
+    prepare_child()
     from bench.support import devices
 
     devices.configure()
     sending = threading.Lock()
 
-    def send(*message: object) -> None:
+    def send(message: Score | SearchFailed) -> None:
         with sending, contextlib.suppress(BrokenPipeError):
             pipe.send(message)
 
     def run(scorer: Scorer, guess: int) -> None:
         try:
-            send("scored", scorer.score(guess))
+            send(scorer.score(guess))
         except Exception as error:
-            send("failed", _line(error), traceback.format_exc())
+            send(SearchFailed(*error_report(error)))
 
     try:
         scorer = _scorer(pipe.recv())
     except Exception as error:
-        send("failed", _line(error), traceback.format_exc())
+        send(SearchFailed(*error_report(error)))
         return
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool, contextlib.suppress(EOFError, OSError):
         while True:
@@ -121,7 +123,3 @@ def _scorer(setup: SearchSetup) -> Scorer:
     shape = defence.output_shape(setup.images.shape[1:])
     found = classifier.load(setup.network, shape, setup.classes, setup.weights, setup.weights_sha256)
     return Scorer(defence, found.state, found.model, setup.images, setup.labels, setup.race, setup.to_the_end)
-
-
-def _line(error: Exception) -> str:
-    return str(error) if isinstance(error, BenchError) else f"{type(error).__name__}: {error}".strip()

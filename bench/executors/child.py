@@ -1,0 +1,32 @@
+"""What every process has in common that is started to work for a driver, be it on attacks or on a key search."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import traceback
+
+from bench.errors import BenchError
+
+
+def prepare_child() -> None:
+    """Leaves Ctrl-C to the driver, takes SIGTERM as usual, and ends this process when the driver is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def error_report(error: Exception) -> tuple[str, str]:
+    """One line for the user, and the traceback of an error that nobody expected; it has code lines, and no values."""
+    if isinstance(error, BenchError):
+        return str(error), ""
+    return " ".join(f"{type(error).__name__}: {error}".split()), traceback.format_exc()
