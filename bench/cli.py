@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
+import io
+import pkgutil
 import signal
 import sys
 import threading
+import traceback
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
 
 import bench
-from bench.api import BenchError, UsageError
-from bench.commands import data, db, exchange, key, keysearch, looking, plan, reproduce, run, site, training, verify
+from bench import commands
 from bench.commands.options import examples
+from bench.errors import BenchError, UsageError
 
-EPILOG_STYLE = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
+CONTEXT = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
+NOT_COMMANDS = ("options",)
 
 
 class Terminated(KeyboardInterrupt):
@@ -28,35 +34,54 @@ def _terminate(*_: object) -> NoReturn:
 class Bench(click.Group):
     """Turns every expected failure into one line and an exit code: 2 for bad usage, 1 for work that failed."""
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        debug = "--debug" in sys.argv
+    def main(self, args: Sequence[str] | None = None, *others: Any, **more: Any) -> Any:
+        arguments = sys.argv[1:] if args is None else [*args]
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, _terminate)
         try:
-            result = super().main(*args, **{**kwargs, "standalone_mode": False})
+            result = super().main(arguments, *others, **{**more, "standalone_mode": False, "obj": tuple(arguments)})
             sys.exit(result if isinstance(result, int) else 0)
-        except click.ClickException as error:
-            error.show()
-            sys.exit(error.exit_code)
         except (click.Abort, KeyboardInterrupt) as reason:
             click.echo("stopped; what was finished is kept, and the same command goes on from there", err=True)
             sys.exit(143 if isinstance(reason.__cause__, Terminated) else 130)
-        except BenchError as error:
-            if debug:
-                raise
-            click.echo(f"error: {error}", err=True)
-            sys.exit(2 if isinstance(error, UsageError) else 1)
         except Exception as error:
-            if debug:
-                raise
-            line = " ".join(f"{type(error).__name__}: {error}".split())
-            click.echo(f"error: {line} (unexpected: 'bench --debug …' shows where)", err=True)
-            sys.exit(1)
+            _explain(error, arguments)
+            sys.exit(_exit_code(error))
+
+
+def _exit_code(error: Exception) -> int:
+    if isinstance(error, click.ClickException):
+        return error.exit_code
+    return 2 if isinstance(error, UsageError) else 1
+
+
+def _explain(error: Exception, arguments: Sequence[str]) -> None:
+    """One line, or where it happened with --debug; never the password of a database among the arguments."""
+    if isinstance(error, click.ClickException):
+        shown = io.StringIO()
+        error.show(shown)
+        said = shown.getvalue()
+    elif "--debug" in arguments:
+        said = traceback.format_exc()
+    elif isinstance(error, BenchError):
+        said = f"error: {error}\n"
+    else:
+        line = " ".join(f"{type(error).__name__}: {error}".split())
+        said = f"error: {line} (unexpected: 'bench --debug …' shows where)\n"
+    click.echo(_without_passwords(said, arguments), err=True, nl=False)
+
+
+def _without_passwords(text: str, arguments: Sequence[str]) -> str:
+    if not any(":" in argument or "=" in argument for argument in arguments):
+        return text
+    from bench.store.redaction import without_passwords
+
+    return without_passwords(text, arguments)
 
 
 @click.group(
     cls=Bench,
-    context_settings=EPILOG_STYLE,
+    context_settings=CONTEXT,
     epilog=examples("bench run --defence block-shuffle --attack all", "bench list defences", "bench leaderboard"),
 )
 @click.version_option(bench.__version__, prog_name="bench")
@@ -65,27 +90,9 @@ def main(debug: bool) -> None:
     """What is a key-based defence worth? Attacks it with everything its threat model allows and keeps the score."""
 
 
-COMMANDS = (
-    run.run,
-    plan.plan,
-    keysearch.keysearch,
-    reproduce.reproduce,
-    training.train,
-    training.import_checkpoint,
-    looking.list_,
-    looking.show,
-    looking.results,
-    site.leaderboard,
-    site.serve,
-    verify.verify,
-    exchange.export,
-    exchange.import_,
-    data.data,
-    db.db,
-    key.key,
-)
-for command in COMMANDS:
-    main.add_command(command)
+for found in pkgutil.iter_modules(commands.__path__):
+    if found.name not in NOT_COMMANDS:
+        main.add_command(getattr(importlib.import_module(f"bench.commands.{found.name}"), found.name))
 
 if __name__ == "__main__":
     main()

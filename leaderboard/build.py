@@ -14,6 +14,7 @@ from bench.store import frames, key_searches, outcomes, queries
 from bench.store.key_searches import KeySearch
 from bench.store.outcomes import Outcomes, RunRecord
 from bench.store.queries import Board
+from bench.support.progress import Track, Tracker, untracked
 from leaderboard import compare, defence, explorer, home, paper, rendering, reproductions
 from leaderboard.compare import Contestant
 from leaderboard.explorer import Pictures
@@ -30,10 +31,11 @@ def build(
     folder: Path,
     pictures: Pictures | None = None,
     most_pictures: int = MOST_PICTURES,
+    track: Track = untracked,
 ) -> Path:
     """Writes the site to a folder; returns its first page.
 
-    `pictures` gives the images of the examples, `most_pictures` limits the adversarial ones of a board.
+    `pictures` gives the images of the examples, `most_pictures` limits the adversarial ones per board.
     """
     site, boards = Folder(folder), queries.boards(database)
     site.frame("boards", frames.boards_frame(boards))
@@ -42,12 +44,11 @@ def build(
         site.copy(path, f"static/{path.name}")
     site.copy(HERE / "paper_results.csv", "paper_results.csv")
     work = _Work(database, site, rendering.environment(), pictures, most_pictures, home.labels(boards))
-    searches = key_searches.found(database)
-    contestants = [
-        one
-        for page in defence.pages(boards)
-        for one in work.defence(page, [s for s in searches if defence.identity(s) == defence.identity(page.boards[0])])
-    ]
+    searches, contestants = key_searches.found(database), []
+    with track("building the leaderboard", sum(map(_size, boards))) as tracker:
+        for page in defence.pages(boards):
+            own = [search for search in searches if defence.identity(search) == defence.identity(page.boards[0])]
+            contestants += work.defence(page, own, tracker)
     order = {board.id: place for place, board in enumerate(boards)}
     contestants.sort(key=lambda one: order[one.board.id])
     groups = compare.groups(contestants)
@@ -58,6 +59,11 @@ def build(
     first = work.page("index.html", "home.html", **home.context(contestants))
     site.finish()
     return first
+
+
+def _size(board: Board) -> int:
+    """How much there is to show of a board."""
+    return board.n_examples * (1 + len(board.cells))
 
 
 class _Work:
@@ -81,7 +87,7 @@ class _Work:
         text = self._environment.get_template(template).render(root="../" * name.count("/"), **context)
         return self._site.text(name, text)
 
-    def defence(self, page: defence.Page, searches: Sequence[KeySearch]) -> list[Contestant]:
+    def defence(self, page: defence.Page, searches: Sequence[KeySearch], tracker: Tracker) -> list[Contestant]:
         """A defence's page and its boards' explorers; returns what the home page and the comparison need of them."""
         sections, contestants = [], []
         for board in page.boards:
@@ -95,6 +101,7 @@ class _Work:
             made_of_parts = [cell.attack_id for cell in board.cells if cell.attack_settings.get("parts")]
             broken = queries.broken_by_part(self._database, board.id, made_of_parts)
             sections.append(defence.section(self._site, page, board, everything, runs, broken))
+            tracker.advance(_size(board), label)
         context = defence.context(self._site, page, sections, searches)
         self.page(f"defences/{page.slug}.html", "defence.html", label=self._labels[page.boards[0].id], **context)
         return contestants

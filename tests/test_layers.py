@@ -70,7 +70,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *CONTRACT, "bench.data", "bench.store", "bench.models", "bench.executors", "bench.keysearch", "bench.evaluation",
         "bench.exchange", "leaderboard", "bench.reproduction",
     ),
-    "bench.cli": ("bench", "bench.api", "bench.commands", "bench.support"),
+    "bench.cli": ("bench", "bench.commands", "bench.errors", "bench.store"),
     # Around the packages: nothing imports these.
     "benchmarks": (*EVERYTHING, "tests"),
     "tests": (*EVERYTHING, "benchmarks", "tools"),

@@ -1,1 +1,4 @@
-"""The commands of `bench`, a module for each family. Heavy imports stay inside the functions: help answers at once."""
+"""The commands of `bench`: one module per command, which has it under its own name.
+
+Heavy imports stay inside the functions, so that help answers at once.
+"""

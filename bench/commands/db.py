@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from bench.commands.options import db_option
+from bench.commands.options import db_option, opened
 
 
 @click.group()
@@ -19,7 +19,7 @@ def db_upgrade(db: str) -> None:
     from bench.store.database import HEAD, open_database
     from bench.store.redaction import redacted
 
-    open_database(db, create=False, upgrade=True)
+    open_database(db, create=False, upgrade=True).dispose()
     click.echo(f"{redacted(db)} has schema {HEAD}")
 
 
@@ -30,13 +30,11 @@ def db_info(db: str) -> None:
     import sqlalchemy as sa
 
     from bench.store import schema
-    from bench.store.database import HEAD, open_database, user_errors
+    from bench.store.database import HEAD
     from bench.store.redaction import redacted
 
-    engine = open_database(db, create=False)
-    with user_errors(db), engine.connect() as connection:
+    with opened(db) as database, database.connect() as connection:
         click.echo(f"{redacted(db)}: schema {HEAD}")
         for table in schema.metadata.sorted_tables:
-            click.echo(
-                f"  {table.name:<8} {connection.execute(sa.select(sa.func.count()).select_from(table)).scalar()} rows"
-            )
+            rows = connection.execute(sa.select(sa.func.count()).select_from(table)).scalar()
+            click.echo(f"  {table.name:<10} {rows} rows")

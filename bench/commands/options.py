@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import shlex
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from bench.api import UsageError
+from bench.errors import UsageError
 
 if TYPE_CHECKING:
-    from bench.executors.base import Executor
+    from sqlalchemy.engine import Engine as Database
 
-    StartExecutor = Callable[[Callable[[str], None]], Executor]
+    from bench.executors.base import Executor
+    from bench.spec import Spec
+    from bench.support.progress import Say
 
 DEFAULT_DB = "results/bench.db"
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def examples(*lines: str) -> str:
@@ -45,91 +50,151 @@ preset_option = click.option(
 dataset_option = click.option(
     "--dataset", help="cifar10, or the path of an .npz with images (N×H×W×3, uint8) and labels."
 )
-count_option = click.option("--examples", "count", type=int, help="The first so many test images.")
+training_dataset_option = click.option(
+    "--dataset", help="cifar10, or the path of an .npz with x_train, y_train, x_test and y_test."
+)
+count_option = click.option("--examples", "count", type=int, help="Number of test images, from the first on.")
 norms_option = click.option(
     "--norm", "norms", multiple=True, help="A norm, such as linf or l2; again for more.  [default: the preset's]"
 )
+epsilon_option = click.option("--epsilon", help="Size of the ball, such as 8/255; with one --norm.")
+seed_option = click.option("--seed", type=int, help="Seed of all attacks.")
 site_option = click.option(
     "--out", type=click.Path(path_type=Path), help="Folder of the site.  [default: leaderboard, beside the database]"
 )
-
 no_train_option = click.option("--no-train", is_flag=True, help="Refuse to train a classifier that is not there yet.")
+quiet_option = click.option("--quiet", is_flag=True, help="No progress, only the result.")
+format_option = click.option(
+    "--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True
+)
 
 
-def executor_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Where attacks run, and what they may take: the command is given one argument, `executor`, to start with `say`."""
-    options = (
-        click.option(
-            "--executor",
-            "where",
-            metavar="NAME",
-            default="local",
-            show_default=True,
-            help="Where attacks run: local, in processes on this machine; ray, on a Ray cluster; or another of "
-            "'bench list executors'.",
-        ),
-        click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that attack."),
-        click.option(
-            "--ray-address", help="A Ray cluster that is up (auto, HOST:PORT).  [default: one of its own, here]"
-        ),
-        click.option(
-            "--gpus-per-worker",
-            type=click.FloatRange(0),
-            default=0.0,
-            help="GPUs of a Ray worker; fractions share one.",
-        ),
-        click.option(
-            "--time-limit",
-            type=click.FloatRange(0, min_open=True),
-            help="Seconds an attack on one shard may take.",
-        ),
-        click.option("--memory-limit", help="Memory a worker may take, such as 4GB."),
-    )
+def bundled(kind: type, argument: str, *options: Decorator) -> Decorator:
+    """Gives a command one argument for several options: a frozen dataclass whose fields have the options' names."""
+    names = {field.name for field in dataclasses.fields(kind)}
 
-    @functools.wraps(command)
-    def bundled(
-        *,
-        where: str,
-        workers: int,
-        ray_address: str | None,
-        gpus_per_worker: float,
-        time_limit: float | None,
-        memory_limit: str | None,
-        **others: Any,
-    ) -> Any:
-        def start(say: Callable[[str], None]) -> Executor:
-            from bench import registry
-            from bench.executors import base
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def called(**values: Any) -> Any:
+            own = {name: values.pop(name) for name in names & values.keys()}
+            return command(**{argument: kind(**own)}, **values)
 
-            limits = base.Limits(workers, time_limit, None if memory_limit is None else size_of(memory_limit))
-            settings: dict[str, Any] = {}
-            if ray_address or gpus_per_worker:
-                if registry.parse(where)[0] != "ray":
-                    raise UsageError("--ray-address and --gpus-per-worker belong to --executor ray")
-                settings = {"address": ray_address or "", "gpus_per_worker": gpus_per_worker}
-            return base.start(where, limits, say, **settings)
+        command_with_options: Callable[..., Any] = called
+        for option in reversed(options):
+            command_with_options = option(command_with_options)
+        return command_with_options
 
-        return command(executor=start, **others)
+    return decorate
 
-    for option in reversed(options):
-        bundled = option(bundled)
-    return bundled
+
+@dataclasses.dataclass(frozen=True)
+class SpecOptions:
+    """A preset, and what is changed of it."""
+
+    preset: str
+    dataset: str | None = None
+    count: int | None = None
+    norms: tuple[str, ...] = ()
+    epsilon: str | None = None
+    seed: int | None = None
+
+    def resolve(self) -> Spec:
+        from bench import spec
+
+        return spec.resolve(
+            self.preset,
+            dataset=self.dataset,
+            examples=self.count,
+            norms=self.norms,
+            epsilon=self.epsilon,
+            seed=self.seed,
+        )
+
+
+def spec_options(*more: Decorator) -> Decorator:
+    """The options of what is attacked, and how much of it: the command is given them as `spec_options`."""
+    shared = (preset_option, dataset_option, count_option, norms_option)
+    return bundled(SpecOptions, "spec_options", *shared, *more)
+
+
+training_options = bundled(SpecOptions, "spec_options", preset_option, training_dataset_option)
+"""The options of what is trained, or was: the command is given them as `spec_options`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExecutorOptions:
+    """Where attacks run, and what they may take."""
+
+    where: str
+    workers: int
+    ray_address: str | None
+    gpus_per_worker: float
+    time_limit: float | None
+    memory_limit: str | None
+
+    @contextlib.contextmanager
+    def started(self, say: Say) -> Iterator[Executor]:
+        from bench import registry
+        from bench.executors import base
+
+        memory = None if self.memory_limit is None else size_of(self.memory_limit)
+        limits = base.Limits(self.workers, self.time_limit, memory)
+        settings: dict[str, Any] = {}
+        if self.ray_address or self.gpus_per_worker:
+            if registry.parse(self.where)[0] != "ray":
+                raise UsageError("--ray-address and --gpus-per-worker belong to --executor ray")
+            settings = {"address": self.ray_address or "", "gpus_per_worker": self.gpus_per_worker}
+        with contextlib.closing(base.start(self.where, limits, say, **settings)) as executor:
+            yield executor
+
+
+executor_options = bundled(
+    ExecutorOptions,
+    "executor",
+    click.option(
+        "--executor",
+        "where",
+        metavar="NAME",
+        default="local",
+        show_default=True,
+        help="Where attacks run: local, in processes on this machine; ray, on a Ray cluster; or another of "
+        "'bench list executors'.",
+    ),
+    click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that attack."),
+    click.option("--ray-address", help="A Ray cluster that is up (auto, HOST:PORT).  [default: one of its own, here]"),
+    click.option(
+        "--gpus-per-worker", type=click.FloatRange(0), default=0.0, help="GPUs per Ray worker; fractions share one."
+    ),
+    click.option(
+        "--time-limit", type=click.FloatRange(0, min_open=True), help="Seconds an attack on one shard may take."
+    ),
+    click.option("--memory-limit", help="Memory a worker may take, such as 4GB."),
+)
+
+
+@contextlib.contextmanager
+def opened(db: str, *, create: bool = False) -> Iterator[Database]:
+    """The database of `--db`; what goes wrong with it is one line that says what to do."""
+    from bench.store.database import open_database, user_errors
+
+    database = open_database(db, create=create)
+    try:
+        with user_errors(db):
+            yield database
+    finally:
+        database.dispose()
 
 
 def command_line() -> str:
     """This command as it may be stored and shown: quoted for a shell, without the password of its database."""
     from bench.store.redaction import redacted_arguments
 
-    return shlex.join(["bench", *redacted_arguments(sys.argv[1:])])
+    return shlex.join(["bench", *redacted_arguments(click.get_current_context().find_root().obj)])
 
 
-def chosen_defences(requests: Sequence[str]) -> list[str]:
-    """The defences that `--defence` values mean, each once."""
-    from bench import registry
-
-    if "all" in requests:
-        return [name for name, entry in registry.entries("defences").items() if entry.load().in_all]
-    return list(dict.fromkeys(requests))
+def debugging() -> bool:
+    """Whether `bench --debug` was asked for."""
+    return bool(click.get_current_context().find_root().params["debug"])
 
 
 def size_of(text: str) -> int:

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from bench.api import BenchError, UsageError
+from bench.commands.leaderboard import built, site_folder
 from bench.commands.options import (
+    ExecutorOptions,
+    SpecOptions,
     command_line,
-    count_option,
-    dataset_option,
     db_option,
+    debugging,
     examples,
     executor_options,
     key_option,
     no_train_option,
-    norms_option,
-    preset_option,
+    opened,
+    quiet_option,
     site_option,
+    spec_options,
 )
+from bench.errors import BenchError, UsageError
 from bench.support import devices
-
-if TYPE_CHECKING:
-    from bench.commands.options import StartExecutor
 
 ALL = "all"
 
@@ -38,26 +37,20 @@ ALL = "all"
     )
 )
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
-@preset_option
-@dataset_option
-@count_option
-@norms_option
+@spec_options()
 @db_option
 @key_option
 @no_train_option
 @executor_options
 @site_option
-@click.option("--quiet", is_flag=True, help="No progress, only the result.")
+@quiet_option
 def reproduce(
     names: tuple[str, ...],
-    preset: str,
-    dataset: str | None,
-    count: int | None,
-    norms: tuple[str, ...],
+    spec_options: SpecOptions,
     db: str,
     key_file: Path | None,
     no_train: bool,
-    executor: StartExecutor,
+    executor: ExecutorOptions,
     out: Path | None,
     quiet: bool,
 ) -> None:
@@ -67,46 +60,32 @@ def reproduce(
     folder 'paper' of the leaderboard: a page, CSV, LaTeX of a table, SVG of a figure. Interrupted, the same command goes on.
     """
     wanted = chosen(names)
-    from bench import keys, spec
-    from bench.commands.site import built, site_folder
-    from bench.data import datasets
-    from bench.evaluation import images
+    from bench import keys
+    from bench.evaluation import images, session
     from bench.evaluation.run import Options, Run
     from bench.reproduction.contents import STORED
     from bench.reproduction.sizes import sizes
-    from bench.store.database import open_database, user_errors
     from bench.support.progress import Reporter
 
-    key, reporter = keys.load(key_file), Reporter(quiet=quiet)
-    resolved = spec.resolve(preset, dataset=dataset, examples=count, norms=norms)
-    datasets.load(resolved.dataset).examples(resolved.examples)  # before anything is written
-    started = executor(reporter.say)
-    sizes(resolved)
-    database = open_database(db, create=True)
-    command = command_line()
-    debug = click.get_current_context().find_root().params["debug"]
-    devices.configure()
-    from bench.reproduction.driver import Driver
-    from bench.reproduction.writing import Writer
+    key, spec, reporter = keys.load(key_file), spec_options.resolve(), Reporter(quiet=quiet)
+    session.require_examples(spec)
+    sizes(spec)
+    options = Options(may_train=not no_train, command=command_line(), debug=debugging())
+    with executor.started(reporter.say) as started, opened(db, create=True) as database:
+        devices.configure()
+        from bench.reproduction.driver import Driver
+        from bench.reproduction.writing import Writer
 
-    options = Options(may_train=not no_train, command=command, debug=debug)
-    work = Run(database, images.folder_of(db), options, reporter, started)
-    driver = Driver(
-        database, resolved, key, work, reporter, may_train=not no_train,
-        command=f"bench reproduce {' '.join(names)} --preset {preset}",
-    )  # fmt: skip
-    try:
-        with user_errors(db):
-            work.start(resolved)
+        work = Run(database, images.folder_of(db), options, reporter, started)
+        ahead = f"bench reproduce {' '.join(names)} --preset {spec_options.preset}"
+        driver = Driver(database, spec, key, work, reporter, may_train=not no_train, command=ahead)
+        with session.recorded(work, spec):
             driver.run(wanted)
-            work.finish()
-            folder, failed = out or site_folder(db), work.summary.failed
-            writer = Writer(resolved, key, driver.results, failed, folder, command, not no_train, reporter.say)
-            counted_first = sorted(wanted, key=lambda name: name not in STORED)  # what is drawn may take long
-            written = [page for name in counted_first if (page := writer.write(name))]
-            first = built(database, db, out)
-    finally:
-        work.close()
+        folder, failed = out or site_folder(db), work.summary.failed
+        writer = Writer(spec, key, driver.results, failed, folder, options.command, not no_train, reporter.say)
+        counted_first = sorted(wanted, key=lambda name: name not in STORED)  # what is drawn may take long
+        written = [page for name in counted_first if (page := writer.write(name))]
+        first = built(database, db, out, reporter.track)
     click.echo(work.summary)
     for page in written:
         click.echo(page)

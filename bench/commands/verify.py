@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from bench.api import BenchError, UsageError
-from bench.commands.options import db_option, examples, key_option
+from bench.commands.options import db_option, examples, key_option, opened
+from bench.errors import BenchError, UsageError
 from bench.support import devices
 
 
@@ -24,16 +24,14 @@ def verify(db: str, key_file: Path | None, zoo: bool) -> None:
         return
     from bench import keys
     from bench.evaluation import images
-    from bench.store.database import open_database, user_errors
     from bench.support.progress import Reporter
 
     key, reporter = keys.load(key_file), Reporter()
-    engine = open_database(db, create=False)
-    devices.configure()
-    from bench.evaluation.verify import verify as check
+    with opened(db) as database:
+        devices.configure()
+        from bench.evaluation.verify import verify as check
 
-    with user_errors(db):
-        findings = check(engine, images.folder_of(db), key, reporter.say)
+        findings = check(database, images.folder_of(db), key, reporter.track)
     problems = [*findings.problems, *findings.unjudged.values()]
     for problem in problems:
         click.echo(problem)

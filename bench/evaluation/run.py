@@ -113,7 +113,7 @@ class Run:
         reporter: Reporter,
         executor: Executor | None = None,
     ) -> None:
-        self._db, self._folder, self._options, self._reporter = database, image_folder, options, reporter
+        self._db, self._folder, self.options, self.reporter = database, image_folder, options, reporter
         self._executor = executor or start_executor("local", Limits(), reporter.say)
         self._claims = leases.Claims(database)
         self._failed: dict[str, list[tuple[int, int]]] = collections.defaultdict(list)
@@ -127,7 +127,7 @@ class Run:
         self._run_id = writer.start_run(
             self._db,
             {
-                "command": self._options.command,
+                "command": self.options.command,
                 "preset": spec.preset,
                 "spec_json": json.dumps(dataclasses.asdict(spec)),
                 "versions_json": json.dumps(
@@ -148,7 +148,7 @@ class Run:
                 remote.offer(contest.weights.parent)
             self._attack(self._executor, [cell for cell in open_cells if not cell.needs_key])
             self._attack(
-                KeyedExecutor(contest.key, self._reporter.say), [cell for cell in open_cells if cell.needs_key]
+                KeyedExecutor(contest.key, self.reporter.say), [cell for cell in open_cells if cell.needs_key]
             )
             for board_id in {cell.key[0] for cell in open_cells}:
                 doubts.update(self._db, board_id)
@@ -192,7 +192,7 @@ class Run:
             },
         )
         done = writer.done_ranges(self._db, key)
-        left = plan.shards(len(contest.examples), done, self._options.shard_size)
+        left = plan.shards(len(contest.examples), done, self.options.shard_size)
         if pair is not None:
             self.summary.kept += not left
             self.summary.resumed += bool(left and done)
@@ -219,7 +219,7 @@ class Run:
         todo = self._left(cells)
         announced: set[str] = set()
         work = sum(self._work(cell, stop - start) for cell, start, stop in todo)
-        with self._reporter.track("attacking", work) as tracker:
+        with self.reporter.track("attacking", work) as tracker:
             while todo:
                 if not self._round(executor, todo, announced, tracker):
                     self._wait(cells)
@@ -265,7 +265,7 @@ class Run:
             failed = self._failed[cell.fingerprint]
             if len(failed) < FAILURES:
                 done = writer.done_ranges(self._db, cell.key)
-                ranges = plan.shards(len(cell.contest.examples), [*done, *failed], self._options.shard_size)
+                ranges = plan.shards(len(cell.contest.examples), [*done, *failed], self.options.shard_size)
                 found += [(cell, start, stop) for start, stop in ranges]
         return found
 
@@ -274,30 +274,30 @@ class Run:
         count = leases.waiting_for(self._db, [cell.key for cell in cells])
         if count and not self._waited:
             self._waited = True
-            self._reporter.say(f"waiting for {count} shards that another run has in hand")
+            self.reporter.say(f"waiting for {count} shards that another run has in hand")
         time.sleep(0.5)
 
     def _announce(self, cell: PlannedCell, announced: set[str]) -> None:
         if cell.fingerprint not in announced and not self._failed[cell.fingerprint]:
             announced.add(cell.fingerprint)
             self.summary.done += 1
-            self._reporter.say(f"done: {cell.name}")
+            self.reporter.say(f"done: {cell.name}")
 
     def _settle(self, worker: str, cell: PlannedCell, start: int, stop: int, outcome: Outcome) -> None:
         """Judges and stores an outcome; where that is not possible, the cell is marked failed."""
         error = outcome.error
         if outcome.attacked is not None:
             try:
-                self._store(cell, start, stop, outcome.attacked, outcome.seconds, worker, self._options.keep_images)
+                self._store(cell, start, stop, outcome.attacked, outcome.seconds, worker, self.options.keep_images)
                 return
             except Unusable as refusal:
                 error = str(refusal)
-        if self._options.debug and outcome.detail:
-            self._reporter.say(outcome.detail)
+        if self.options.debug and outcome.detail:
+            self.reporter.say(outcome.detail)
         self._failed[cell.fingerprint].append((start, stop))
         writer.fail_shard(self._db, cell.key, start, stop, worker, error or "failed")
         self.summary.failed[cell.name] = error or "failed"
-        self._reporter.say(f"failed: {cell.name}: {error}")
+        self.reporter.say(f"failed: {cell.name}: {error}")
 
     def _store(
         self, cell: PlannedCell, start: int, stop: int, attacked: Attacked, seconds: float, worker: str, keep: bool
@@ -327,9 +327,9 @@ class Run:
             seeds,
             cell.norm,
             contest.spec.epsilon[cell.norm],
-            self._options.batch_size,
+            self.options.batch_size,
         )
-        setup, settings = contest.setup(self._options.may_train), dataclasses.asdict(pair.settings)
+        setup, settings = contest.setup(self.options.may_train), dataclasses.asdict(pair.settings)
         return AttackTask(index, setup, pair.engine, settings, pair.source, pair.strategy, batch)
 
     def _work(self, cell: PlannedCell, examples: int) -> int:

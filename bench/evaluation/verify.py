@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ from bench.models import artifacts, classifier
 from bench.models import recipe as recipes
 from bench.store import identity, schema, writer
 from bench.support.fingerprint import fingerprint
+from bench.support.progress import Track, Tracker, untracked
 
 MARGIN_TOLERANCE = 1e-3  # another machine may round differently; a verdict may not differ
 
@@ -46,27 +48,33 @@ class Findings:
 
 
 def verify(
-    database: Database, folder: Path, key: PrivateKey, say: Callable[[str], None], more_artifacts: Path | None = None
+    database: Database, folder: Path, key: PrivateKey, track: Track = untracked, more_artifacts: Path | None = None
 ) -> Findings:
     """Goes over every board of the database. `more_artifacts` is a folder of artifacts besides those of this machine."""
     findings = Findings()
     with database.connect() as connection:
-        things = _things(connection)
+        things, rows = _things(connection), _rows_per_board(connection)
     _check_identities(things, findings)
     referees: Referees = {}
-    for board in things["board"].values():
-        defence = things["defence"][board["defence_id"]]
-        where = f"board {board['id']} ({defence['name']}, {board['norm']})"
-        say(f"verifying {defence['name']}, {board['norm']}")
-        check = BoardCheck(database, folder, things, board, defence, where, findings, referees)
-        check.records()
-        try:
-            check.judge(key, more_artifacts)
-        except CannotJudge as error:
-            findings.unjudged[board["id"]] = f"{where}: {error}"
-        except BenchError as error:
-            findings.problems.append(f"{where}: {error}")
+    with track("verifying", sum(rows.values())) as tracker:
+        for board in things["board"].values():
+            defence = things["defence"][board["defence_id"]]
+            where, end = f"board {board['id']} ({defence['name']}, {board['norm']})", tracker.done + rows[board["id"]]
+            check = BoardCheck(database, folder, things, board, defence, where, findings, referees, tracker)
+            check.records()
+            try:
+                check.judge(key, more_artifacts)
+            except CannotJudge as error:
+                findings.unjudged[board["id"]] = f"{where}: {error}"
+            except BenchError as error:
+                findings.problems.append(f"{where}: {error}")
+            tracker.skip(end - tracker.done)
     return findings
+
+
+def _rows_per_board(connection: Connection) -> Mapping[int, int]:
+    query = sa.select(schema.cell.c.board_id, sa.func.sum(schema.cell.c.n_done)).group_by(schema.cell.c.board_id)
+    return collections.Counter({board: int(count) for board, count in connection.execute(query)})
 
 
 def _things(connection: Connection) -> dict[str, dict[int, Row]]:
@@ -112,6 +120,7 @@ class BoardCheck:
     findings: Findings
     referees: Referees
     """Of the boards before: a defence's boards share theirs."""
+    tracker: Tracker
 
     def records(self) -> None:
         """What can be checked without a model: totals, digests, settings, the threat model and the doubts."""
@@ -144,6 +153,7 @@ class BoardCheck:
                 rows = self._rows(connection, cell)
                 for shard in self._shards(connection, cell):
                     self._judge_shard(referee, clean, examples.labels, cell, shard, rows)
+                    self.tracker.advance(shard["stop"] - shard["start"], self.where)
 
     def _problem(self, cell: Row, text: str) -> None:
         attack, source = self.things["attack"][cell["attack_id"]], self.things["source"][cell["source_id"]]

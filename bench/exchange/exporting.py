@@ -22,9 +22,12 @@ from bench.models import artifacts
 from bench.store import schema, writer
 from bench.store.writer import VALUES
 from bench.support.files import atomic_write
+from bench.support.progress import Track, untracked
 
 
-def export(database: Database, folder: Path, target: Path, with_weights: bool) -> tuple[int, int]:
+def export(
+    database: Database, folder: Path, target: Path, with_weights: bool, track: Track = untracked
+) -> tuple[int, int]:
     """Packs everything that is finished; returns the numbers of cells and rows."""
     with database.connect() as connection:
         tables: Tables = {
@@ -37,13 +40,17 @@ def export(database: Database, folder: Path, target: Path, with_weights: bool) -
         _drop_unused(tables)
         if not tables["cell"]:
             raise UsageError("nothing is finished in this database: there is nothing to export")
-        rows = {f"rows/{i}.npz": _packed_rows(connection, cell_of(cell)) for i, cell in enumerate(tables["cell"])}
+        rows = {}
+        with track("packing rows", sum(cell["n_done"] for cell in tables["cell"])) as tracker:
+            for place, cell in enumerate(tables["cell"]):
+                rows[f"rows/{place}.npz"] = _packed_rows(connection, cell_of(cell))
+                tracker.advance(cell["n_done"])
     files = {
         f"images/{row['images_file']}": folder / row["images_file"] for row in tables["shard"] if row["images_file"]
     }
     if with_weights:
         files |= _weights(tables["defence"])
-    _write(target, tables, rows, files)
+    _write(target, tables, rows, files, track)
     return len(tables["cell"]), sum(cell["n_done"] for cell in tables["cell"])
 
 
@@ -82,9 +89,13 @@ def _weights(defences: Sequence[Mapping[str, Any]]) -> dict[str, Path]:
     return files
 
 
-def _write(target: Path, tables: Tables, rows: Mapping[str, bytes], files: Mapping[str, Path]) -> None:
+def _write(target: Path, tables: Tables, rows: Mapping[str, bytes], files: Mapping[str, Path], track: Track) -> None:
     digests = {}
-    with atomic_write(target) as stream, zipfile.ZipFile(stream, "w") as packed:
+    with (
+        track(f"writing {target}", len(files)) as tracker,
+        atomic_write(target) as stream,
+        zipfile.ZipFile(stream, "w") as packed,
+    ):
         for name, content in rows.items():
             digests[name] = hashlib.sha256(content).hexdigest()
             packed.writestr(name, content)
@@ -96,5 +107,6 @@ def _write(target: Path, tables: Tables, rows: Mapping[str, bytes], files: Mappi
                 raise BenchError(f"cannot export {path}: {reason}") from error
             digests[name] = hashlib.sha256(content).hexdigest()
             packed.writestr(name, content)
+            tracker.advance(1)
         manifest = {"format": FORMAT, "bench": bench.__version__, "tables": tables, "files": digests}
         packed.writestr(MANIFEST, json.dumps(manifest, allow_nan=False), zipfile.ZIP_DEFLATED)

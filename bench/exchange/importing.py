@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from bench.store import schema, writer
 from bench.store.database import open_database, user_errors, writing
 from bench.store.writer import ShardResult
 from bench.support.files import atomic_write
+from bench.support.progress import Track, untracked
 
 JUDGED, UNJUDGED = "judged", "unjudged"
 
@@ -36,7 +37,7 @@ class Imported:
     unjudged: Mapping[int, str]
 
 
-def import_(path: Path, db: str, folder: Path, key: PrivateKey, say: Callable[[str], None]) -> Imported:
+def import_(path: Path, db: str, folder: Path, key: PrivateKey, track: Track = untracked) -> Imported:
     """Checks an archive, judges it again where that is possible, and only then writes its results."""
     with Archive(path) as archive, tempfile.TemporaryDirectory() as name:
         staged = Path(name)
@@ -45,7 +46,7 @@ def import_(path: Path, db: str, folder: Path, key: PrivateKey, say: Callable[[s
         _fill(stage, tables, rows)
         from bench.evaluation.verify import verify
 
-        found = verify(stage, staged / "images", key, say, staged / "artifacts")
+        found = verify(stage, staged / "images", key, track, staged / "artifacts")
         stage.dispose()
         if found.problems:
             archive.refuse(
@@ -54,7 +55,7 @@ def import_(path: Path, db: str, folder: Path, key: PrivateKey, say: Callable[[s
         _keep_weights(staged / "artifacts")
         target = open_database(db, create=True)
         with user_errors(db):
-            return _merge(target, folder, staged / "images", tables, rows, found.unjudged)
+            return _merge(target, folder, staged / "images", tables, rows, found.unjudged, track)
 
 
 def _keep_weights(folder: Path) -> None:
@@ -84,6 +85,7 @@ def _merge(
     tables: Tables,
     rows: Sequence[Rows],
     unjudged: Mapping[int, str],
+    track: Track,
 ) -> Imported:
     """Writes what was checked: images first, then a cell's rows shard by shard, as a run of one's own would."""
     defences = {row["id"]: _place(target, schema.defence, row) for row in tables["defence"]}
@@ -96,18 +98,20 @@ def _merge(
     runs = {row["id"]: _run(target, row) for row in tables["run"]}
     n_examples = {row["id"]: row["n_examples"] for row in tables["board"]}
     written = there = cells = 0
-    for cell, found in zip(tables["cell"], rows, strict=True):
-        key = (boards[cell["board_id"]], attacks[cell["attack_id"]], sources[cell["source_id"]])
-        mark = UNJUDGED if cell["board_id"] in unjudged else JUDGED
-        values = {
-            "run_id": runs[cell["run_id"]],
-            "strategy": cell["strategy"],
-            "inside_threat_model": cell["inside_threat_model"],
-        }
-        new = 0
-        if writer.ensure_cell(target, key, values, imported=mark):
-            new = _merge_cell(target, key, cell, tables, found, folder, staged_images, n_examples[cell["board_id"]])
-        cells, written, there = cells + bool(new), written + new, there + len(found) - new
+    with track("taking over results", sum(map(len, rows))) as tracker:
+        for cell, found in zip(tables["cell"], rows, strict=True):
+            key = (boards[cell["board_id"]], attacks[cell["attack_id"]], sources[cell["source_id"]])
+            mark = UNJUDGED if cell["board_id"] in unjudged else JUDGED
+            values = {
+                "run_id": runs[cell["run_id"]],
+                "strategy": cell["strategy"],
+                "inside_threat_model": cell["inside_threat_model"],
+            }
+            new = 0
+            if writer.ensure_cell(target, key, values, imported=mark):
+                new = _merge_cell(target, key, cell, tables, found, folder, staged_images, n_examples[cell["board_id"]])
+            cells, written, there = cells + bool(new), written + new, there + len(found) - new
+            tracker.advance(len(found))
     for board_id in boards.values():
         doubts.update(target, board_id)
     return Imported(cells, written, there, unjudged)

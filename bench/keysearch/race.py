@@ -26,10 +26,6 @@ import numpy as np
 HALF_LIFE = 32
 
 
-SLACK, ERROR = 0.05, 1e-4
-"""How far below the defended accuracy a key may be and must not be lost, and how often one may be lost all the same."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Race:
     """The rules of a race over so many images."""

@@ -15,7 +15,8 @@ from bench.evaluation.run import Run
 from bench.keys import PrivateKey
 from bench.keysearch import driver as search_driver
 from bench.keysearch.guesses import PaperGenerator
-from bench.keysearch.race import ERROR, SLACK, Race
+from bench.keysearch.race import Race
+from bench.keysearch.request import ERROR, SLACK
 from bench.plan import Pair
 from bench.reproduction import contents
 from bench.reproduction.contents import LINAC, Need

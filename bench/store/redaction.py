@@ -53,6 +53,17 @@ def redacted_command(command: str) -> str:
     return command if safe == arguments else shlex.join(safe)
 
 
+def without_passwords(text: str, arguments: Sequence[str]) -> str:
+    """Some text, such as an error or a traceback, without the passwords of the URLs among a command's arguments."""
+    for given, safe in zip(arguments, redacted_arguments(arguments), strict=True):
+        if given != safe:
+            for form in (given, repr(given)[1:-1]):
+                text = text.replace(form, safe)
+            for form in _forms(given):
+                text = text.replace(form, HIDDEN)
+    return text
+
+
 def reason_of(error: BaseException, text: str) -> str:
     """The first line of what a driver says about the database at `text`, without its password."""
     if not _read_as_written(text):

@@ -50,7 +50,7 @@ def stored(path: Path) -> list[Any]:
 
 def taken(path: Path, folder: Path, key: keys.PrivateKey | None = None) -> importing.Imported:
     db = folder / "theirs" / "bench.db"
-    return importing.import_(path, str(db), db.with_suffix(".images"), key or keys.load(None), lambda text: None)
+    return importing.import_(path, str(db), db.with_suffix(".images"), key or keys.load(None))
 
 
 def board(folder: Path) -> queries.Board:
@@ -99,7 +99,7 @@ def test_weights_that_came_along_judge_and_are_used_by_no_run(no_zoo: None, pack
     assert artifacts.find(theirs["fingerprint"]) is None
     assert artifacts.with_weights(theirs["record"]["weights_sha256"]) is not None
     database = open_database(str(tmp_path / "theirs" / "bench.db"), create=False)
-    found = verify(database, tmp_path / "theirs" / "bench.images", keys.load(None), lambda text: None)
+    found = verify(database, tmp_path / "theirs" / "bench.images", keys.load(None))
     assert (found.rows, found.problems, found.unjudged) == (12, [], {})
 
 

@@ -143,7 +143,7 @@ def verified(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Findings:
     monkeypatch.setenv("BENCH_HOME", str(folder / "home"))
     database = open_database(str(folder / "results" / "bench.db"), create=False)
     try:
-        return verify(database, folder / "results" / "bench.images", keys.load(None), lambda text: None)
+        return verify(database, folder / "results" / "bench.images", keys.load(None))
     finally:
         database.dispose()
 

@@ -1,4 +1,4 @@
-"""`bench export` and `bench import`."""
+"""`bench import`."""
 
 from __future__ import annotations
 
@@ -8,22 +8,6 @@ import click
 
 from bench.commands.options import db_option, examples, key_option
 from bench.support import devices
-
-
-@click.command("export", epilog=examples("bench export mine.zip", "bench export mine.zip --with-weights"))
-@click.argument("file", type=click.Path(path_type=Path))
-@db_option
-@click.option("--with-weights", is_flag=True, help="Put the defended classifiers in too, so that others can judge.")
-def export(file: Path, db: str, with_weights: bool) -> None:
-    """Pack all finished results, with their adversarial images, into one file for somebody else's leaderboard."""
-    from bench.evaluation import images
-    from bench.exchange import exporting
-    from bench.store.database import open_database, user_errors
-
-    engine = open_database(db, create=False)
-    with user_errors(db):
-        cells, rows = exporting.export(engine, images.folder_of(db), file, with_weights)
-    click.echo(f"{file}: {cells} cells, {rows} rows, {file.stat().st_size / 2**20:.1f} MiB")
 
 
 @click.command(
@@ -45,7 +29,7 @@ def import_(file: Path, db: str, key_file: Path | None) -> None:
     devices.configure()
     from bench.exchange import importing
 
-    done = importing.import_(file, db, images.folder_of(db), key, reporter.say)
+    done = importing.import_(file, db, images.folder_of(db), key, reporter.track)
     for reason in done.unjudged.values():
         click.echo(f"not judged here: {reason}")
     click.echo(f"{done.cells} cells and {done.rows} rows taken over, {done.there_already} rows were there already")

@@ -1,0 +1,47 @@
+"""`bench results`."""
+
+from __future__ import annotations
+
+import click
+
+from bench.commands.options import db_option, examples, format_option, opened
+
+
+@click.command(
+    epilog=examples(
+        "bench results", "bench results --format csv --what boards", "bench results --format json > cells.json"
+    )
+)
+@db_option
+@format_option
+@click.option(
+    "--what",
+    type=click.Choice(["cells", "boards", "sources"]),
+    default="cells",
+    show_default=True,
+    help="Rows of csv and json; sources says how the attacks did on the models they attacked.",
+)
+def results(db: str, form: str, what: str) -> None:
+    """The stored results: tables for people, csv and json for programs."""
+    from bench.store import queries
+
+    with opened(db) as database:
+        boards = queries.boards(database)
+        withstood = queries.withstood_on_source(database) if what == "sources" and form != "table" else {}
+    if form == "table":
+        from rich.console import Console
+
+        from bench.evaluation.report import print_boards
+
+        print_boards(boards, Console())
+        return
+    from bench.store import frames
+
+    if what == "sources":
+        frame = frames.sources_frame(boards, withstood)
+    else:
+        frame = frames.cells_frame(boards) if what == "cells" else frames.boards_frame(boards)
+    click.echo(
+        frame.to_csv(index=False) if form == "csv" else frame.to_json(orient="records", indent=1, force_ascii=False),
+        nl=form != "csv",
+    )
