@@ -147,9 +147,7 @@ class Run:
             if not self._executor.shares_files:
                 remote.offer(contest.weights.parent)
             self._attack(self._executor, [cell for cell in open_cells if not cell.needs_key])
-            self._attack(
-                KeyedExecutor(contest.key, self.reporter.say), [cell for cell in open_cells if cell.needs_key]
-            )
+            self._attack(KeyedExecutor(contest.key, self.reporter.say), [cell for cell in open_cells if cell.needs_key])
             for board_id in {cell.key[0] for cell in open_cells}:
                 doubts.update(self._db, board_id)
         return cells
