@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests import processes
+from tests import packages, processes
 from tests.processes import bench
 from tests.stores import rows
 
@@ -63,16 +63,7 @@ class Fragile(Engine):
 @pytest.fixture
 def faulty(tmp_path: Path) -> str:
     """A folder with a package of attacks that have accidents, for PYTHONPATH."""
-    folder = tmp_path / "packages"
-    info = folder / "faulty_pack-1.0.dist-info"
-    info.mkdir(parents=True)
-    (folder / "faulty_module.py").write_text(FAULTY)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty-pack\nVersion: 1.0\n")
-    names = ("Fine", "Hang", "Hog", "Fragile")
-    (info / "entry_points.txt").write_text(
-        "[bench.attacks]\n" + "".join(f"{name.lower()} = faulty_module:{name}\n" for name in names)
-    )
-    return str(folder)
+    return packages.attacks(tmp_path / "packages", "faulty", FAULTY, "Fine", "Hang", "Hog", "Fragile")
 
 
 def run(*attacks: str, examples: int = 4) -> list[str]:
@@ -110,12 +101,10 @@ def alive(group: int) -> bool:
     return True
 
 
-def begun(
-    folder: Path, packages: str, *arguments: str, change: str = ""
-) -> contextlib.AbstractContextManager[Popen[str]]:
+def begun(folder: Path, path: str, *arguments: str, change: str = "") -> contextlib.AbstractContextManager[Popen[str]]:
     """Starts `bench …`, with something of the store changed first, so that a test need not wait for minutes."""
     code = f"from bench.store import database, leases\n{change}\nfrom bench.cli import main\nmain()"
-    return processes.started([sys.executable, "-c", code, *arguments], folder, {"PYTHONPATH": packages})
+    return processes.started([sys.executable, "-c", code, *arguments], folder, {"PYTHONPATH": path})
 
 
 def wait_for_images(folder: Path, process: Popen[str], already: int = 0) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from bench.models import artifacts
+from tests.packages import attacks
 from tests.processes import bench, bench_command, started
 from tests.stores import rows
 
@@ -83,13 +84,7 @@ class Nodes:
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder with a package of an attack that looks around, for PYTHONPATH."""
-    folder = tmp_path_factory.mktemp("packages")
-    info = folder / "spy_pack-1.0.dist-info"
-    info.mkdir()
-    (folder / "spy_module.py").write_text(SPY)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: spy-pack\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[bench.attacks]\nspy = spy_module:Spy\n")
-    return str(folder)
+    return attacks(tmp_path_factory.mktemp("packages"), "spy", SPY, "Spy")
 
 
 @pytest.fixture

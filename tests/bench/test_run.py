@@ -15,7 +15,7 @@ from subprocess import DEVNULL
 import numpy as np
 import pytest
 
-from tests import stores
+from tests import packages, stores
 from tests.processes import bench, bench_command, run, started
 
 RUN = ("run", "--defence", "block-shuffle", "--attack", "pgd@nominal", "--preset", "smoke", "--examples", "20")
@@ -164,16 +164,8 @@ class Die(Engine):
 @pytest.fixture
 def evil(tmp_path: Path) -> str:
     """A folder with a package of attacks that break the rules, for PYTHONPATH."""
-    folder = tmp_path / "packages"
-    info = folder / "evil_pack-1.0.dist-info"
-    info.mkdir(parents=True)
-    (folder / "evil_module.py").write_text(EVIL)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: evil-pack\nVersion: 1.0\n")
     names = ("Outside", "Range", "Nan", "Shape", "Crash", "Die")
-    (info / "entry_points.txt").write_text(
-        "[bench.attacks]\n" + "".join(f"{n.lower()} = evil_module:{n}\n" for n in names)
-    )
-    return str(folder)
+    return packages.attacks(tmp_path / "packages", "evil", EVIL, *names)
 
 
 def test_attacks_that_break_the_rules_fail_alone(evil: str, tmp_path: Path) -> None:
@@ -213,14 +205,10 @@ class Masked(Strategy):
 
 
 def test_a_source_that_hides_its_gradients_is_doubted_and_an_honest_one_is_not(tmp_path: Path) -> None:
-    info = tmp_path / "packages" / "masked_pack-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info.parent / "masked_module.py").write_text(MASKED)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: masked-pack\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[bench.attacks]\nmasked = masked_module:Masked\n")
+    masked = packages.attacks(tmp_path / "packages", "masked", MASKED, "Masked")
     attacks = [f"--attack=pgd[steps=500]@{source}" for source in ("masked", "self")]
     done = bench("run", "--defence", "none", *attacks, "--preset", "smoke", "--examples", "3", "--norm", "linf",
-                 "--epsilon", "2/255", cwd=tmp_path, PYTHONPATH=str(info.parent))  # fmt: skip
+                 "--epsilon", "2/255", cwd=tmp_path, PYTHONPATH=masked)  # fmt: skip
     assert done.returncode == 0, done.stderr
     cells = json.loads(bench("results", "--format", "json", cwd=tmp_path).stdout)
     doubts = {cell["source"]: cell["doubts"] for cell in cells}

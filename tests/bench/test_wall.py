@@ -12,7 +12,7 @@ from subprocess import DEVNULL, CompletedProcess
 
 import pytest
 
-from tests import tiny
+from tests import packages, tiny
 from tests.processes import bench, bench_command, started
 
 SECRET = 5938457234985723498
@@ -118,13 +118,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny.make(folder)
     (folder / "my.key").write_text(f"mine:{SECRET}\n")
     (folder / "my.key").chmod(0o600)
-    info = folder / "packages" / "spy_pack-1.0.dist-info"
-    info.mkdir(parents=True)
     # The key itself may stand in no file but the key file: the planted copy is written as a sum.
     code = SPY.replace(f"[{SECRET} ^ 0]", f"[{SECRET - 1} + len(batch.labels[:1])]")
-    (folder / "packages" / "spy_module.py").write_text(code)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: spy-pack\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[bench.attacks]\nspy = spy_module:Spy\nsleeper = spy_module:Sleeper\n")
+    packages.attacks(folder / "packages", "spy", code, "Spy", "Sleeper")
     return folder
 
 

@@ -71,11 +71,18 @@ def test_what_was_not_run_has_no_number_and_says_so(site: Site) -> None:
     assert not json.loads((site.folder / "paper" / "table3.json").read_text())["complete"]
 
 
-def test_a_cell_that_was_not_asked_for_counts_for_nothing(tmp_path: Path) -> None:
+@pytest.fixture
+def shuffle(tmp_path: Path) -> tuple[stores.Filler, int, np.ndarray]:
+    """A store, its board of Block Pixel Shuffle with 30 unperturbed images, and how strong each is."""
     filler = stores.Filler(tmp_path)
     strength = filler.random.random(30)
     board = filler.board("block-shuffle", "linf", 30)
     filler.clean(board, 1.0, strength)
+    return filler, board, strength
+
+
+def test_a_cell_that_was_not_asked_for_counts_for_nothing(shuffle: tuple[stores.Filler, int, np.ndarray]) -> None:
+    filler, board, strength = shuffle
     asked = filler.fill(board, "pgd", "bypass", "pba", 0.9, strength)
     filler.fill(board, "mt", "bypass", "pba", 0.0, strength)
     results = Results(filler.database, ("linf",))
@@ -89,11 +96,8 @@ def test_a_cell_that_was_not_asked_for_counts_for_nothing(tmp_path: Path) -> Non
     assert [pair.ours.count for pair in grid.rows["mt"]] == [None] * 5
 
 
-def test_an_unfinished_cell_makes_its_column_partial(tmp_path: Path) -> None:
-    filler = stores.Filler(tmp_path)
-    strength = filler.random.random(30)
-    board = filler.board("block-shuffle", "linf", 30)
-    filler.clean(board, 1.0, strength)
+def test_an_unfinished_cell_makes_its_column_partial(shuffle: tuple[stores.Filler, int, np.ndarray]) -> None:
+    filler, board, strength = shuffle
     done = filler.fill(board, "pgd", "bypass", "pba", 0.9, strength)
     half = filler.fill(board, "pgd", "nominal", "transfer", 0.9, strength, upto=10)
     results = Results(filler.database, ("linf",))
