@@ -182,9 +182,11 @@ def prepare(
         classifier = classifier_spec.load(weights)
     else:
         ahead = command or f"bench train --defence {shlex.quote(request)} --preset {spec.preset}"
-        artifact = catalogue.obtain(classifier_spec, own_key.reveal() if own_key else None, may_train, say, ahead)
+        artifact = catalogue.find_or_train(
+            classifier_spec, own_key.reveal() if own_key else None, may_train, say, ahead
+        )
         weights, defended = artifact.weights, artifact.fingerprint
-        classifier = classifier_spec.load(weights, artifact.weights_digest)
+        classifier = classifier_spec.load(weights, artifact.weights_sha256)
     return Contest(
         spec, dataset, name, defence, own_key, classifier_spec, classifier, weights, defended, examples,
         own_models or {}, guess, command,

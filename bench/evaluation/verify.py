@@ -298,7 +298,7 @@ class BoardCheck:
         if plugin.version != defence["version"]:
             raise CannotJudge(f"{defence['name']} is of version {plugin.version} here, not {defence['version']}")
         shape = plugin.output_shape(dataset.shape)
-        loaded = classifier.load(network, shape, len(dataset.classes), artifact.weights, artifact.weights_digest)
+        loaded = classifier.load(network, shape, len(dataset.classes), artifact.weights, artifact.weights_sha256)
         return Referee(plugin, loaded, key if defence["keyed"] else None, dataset.shape), examples
 
 

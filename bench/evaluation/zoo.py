@@ -103,7 +103,7 @@ class ZooBuilder:
             logits = classify(lambda images, training: source.forward(images), lambda x: x, ready.dataset.shape)
         else:
             logits = ready.referee.logits
-        return catalogue.measured(logits, ready.dataset.test)
+        return catalogue.accuracy(logits, ready.dataset.test)
 
 
 def problem(entry: Entry, builder: ZooBuilder, say: Say) -> str | None:

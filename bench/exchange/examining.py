@@ -143,7 +143,7 @@ def _stage_weights(archive: Archive, tables: Tables, folder: Path) -> None:
         with atomic_write(folder / name.removeprefix("weights/")) as stream:
             stream.write(content)
     for artifact in artifacts.in_folder(folder):
-        name, said = f"weights/{artifact.path.name}", artifact.weights_digest
+        name, said = f"weights/{artifact.path.name}", artifact.weights_sha256
         if fingerprint(artifact.spec) != artifact.fingerprint:
             archive.refuse(f"{name} does not fit its fingerprint")
         if not artifact.weights.exists() or said != of_file(artifact.weights) or said[:16] != artifact.path.name:

@@ -85,7 +85,7 @@ def _weights(defences: Sequence[Mapping[str, Any]]) -> dict[str, Path]:
                 f"the weights of {defence['name']} ({defence['weights_sha256'][:12]}…) are not here any more"
             )
         for file in ("weights.npz", "artifact.json"):
-            files[f"weights/{artifact.weights_digest[:16]}/{file}"] = artifact.path / file
+            files[f"weights/{artifact.weights_sha256[:16]}/{file}"] = artifact.path / file
     return files
 
 

@@ -61,7 +61,7 @@ def import_(path: Path, db: str, folder: Path, key: PrivateKey, track: Track = u
 def _keep_weights(folder: Path) -> None:
     """Where `bench verify` finds them, and no run: what somebody calls a classifier of ours may be anything."""
     for artifact in artifacts.in_folder(folder):
-        if artifacts.with_weights(artifact.weights_digest) is None:
+        if artifacts.with_weights(artifact.weights_sha256) is None:
             for name in ("weights.npz", "artifact.json"):
                 with atomic_write(artifacts.imported() / artifact.path.name / name) as stream:
                     stream.write((artifact.path / name).read_bytes())

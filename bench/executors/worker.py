@@ -65,7 +65,7 @@ class Attacker:
             dataset = datasets.load(setup.dataset)
             defence = registry.defence(setup.defence_name, setup.defence_settings)
             shape, classes = dataset.shape, len(dataset.classes)
-            weights = artifacts.located(setup.weights)
+            weights = artifacts.local_weights(setup.weights)
             found = classifier.load(setup.network, defence.output_shape(shape), classes, weights, setup.weights_sha256)
             workshop = TrainingWorkshop(
                 setup.spec, dataset, setup.defence_name, defence, weights, setup.defended, setup.own_models,

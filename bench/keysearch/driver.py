@@ -70,7 +70,7 @@ def find_target(spec: Spec, request: str, key_name: str) -> Target:
             f"there is no classifier of {request} under the key '{key_name}' (preset {spec.preset}): train it with "
             f"'bench train --defence {request}', or name another key with --key-name ('bench list models' shows them)"
         )
-    weights.check_digest(artifact.weights, of_file(artifact.weights), artifact.weights_digest)
+    weights.check_digest(artifact.weights, of_file(artifact.weights), artifact.weights_sha256)
     return Target(dataset, name, defence, wanted, artifact)
 
 
@@ -106,7 +106,7 @@ class Search:
         self._db, self._target, self._sample = database, target, sample
         self._race, self._command, self._to_the_end = race, command, to_the_end
         artifact = target.artifact
-        row = defence_row(target.name, target.defence, artifact.weights_digest, target.classifier_spec.key)
+        row = defence_row(target.name, target.defence, artifact.weights_sha256, target.classifier_spec.key)
         values = {
             "dataset": target.dataset.name,
             "split": sample.split,
@@ -193,7 +193,7 @@ class Search:
             target.classifier_spec.recipe.network,
             len(target.dataset.classes),
             target.artifact.weights,
-            target.artifact.weights_digest,
+            target.artifact.weights_sha256,
             self._sample.images.unit(),
             self._sample.images.labels,
             self._race,

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bench import registry
-from bench.api import Network, Shape, UsageError
+from bench.api import BenchError, Network, Plugin, Shape, UsageError
+from bench.entry_points import Entry
 
 if TYPE_CHECKING:
     import keras
@@ -20,6 +21,7 @@ class NotInstalled(UsageError):
     """A network that is not registered here, or in another version only."""
 
 
+LONGEST = 100  # values of one setting that are taken from somebody else's results
 _READ = {"name": str, "version": str, "settings": Mapping}
 _READ_AS = {"name": "text", "version": "text", "settings": "a table"}
 
@@ -35,11 +37,15 @@ class Architecture:
     @classmethod
     def named(cls, name: str, settings: Mapping[str, Any] | None = None) -> Architecture:
         """The network of this name with these settings, and its defaults for the others."""
+        cls._entry(name)
+        return cls._of(name, registry.network(name, settings or {}))
+
+    @staticmethod
+    def _entry(name: str) -> Entry[Plugin]:
         try:
-            registry.entry("networks", name)
+            return registry.entry("networks", name)
         except UsageError as error:
             raise NotInstalled(str(error)) from None
-        return cls._of(name, registry.network(name, settings or {}))
 
     @classmethod
     def _of(cls, name: str, network: Network) -> Architecture:
@@ -55,10 +61,10 @@ class Architecture:
         for field, value in given.items():
             if not isinstance(value, _READ[field]):
                 raise UsageError(f"network: {field} is {value!r}; it must be {_READ_AS[field]}")
-        found = cls.named(given["name"], given.get("settings"))
-        if given.get("version", found.version) != found.version:
-            raise NotInstalled(f"network {found.name} is of version {found.version} here, not {given['version']}")
-        return found
+        version = cls._entry(given["name"]).load().version
+        if given.get("version", version) != version:
+            raise NotInstalled(f"network {given['name']} is of version {version} here, not {given['version']}")
+        return cls.named(given["name"], given.get("settings"))
 
     def as_json(self) -> dict[str, Any]:
         return {"name": self.name, "version": self.version, "settings": dict(self.settings)}
@@ -74,7 +80,13 @@ class Architecture:
 
     def build(self, shape: Shape, classes: int) -> keras.Model:
         """Transformed images (B×H×W×C, of this shape) to logits (B×classes), with random weights."""
-        return self._network.build(shape, classes)
+        model = self._network.build(shape, classes)
+        if tuple(model.input_shape) != (None, *shape) or tuple(model.output_shape) != (None, classes):
+            raise BenchError(
+                f"network {self} was asked for a model from {(None, *shape)} to {(None, classes)}, and built one from "
+                f"{model.input_shape} to {model.output_shape}"
+            )
+        return model
 
     def cost(self, shape: Shape, classes: int) -> int:
         """The multiplications of a forward pass over one image."""
@@ -86,10 +98,15 @@ class Architecture:
 
     def check_limits(self) -> None:
         """Raises UsageError if it is larger than what is taken from somebody else's results."""
-        for name, largest in self._network.limits.items():
-            values = self.settings[name] if isinstance(self.settings[name], list | tuple) else [self.settings[name]]
-            if any(value > largest for value in values):
-                raise UsageError(f"network {self}: {name} is above {largest}, the most that is taken from elsewhere")
+        limits = self._network.limits
+        for name, value in self.settings.items():
+            values = value if isinstance(value, list | tuple) else [value]
+            if len(values) > LONGEST:
+                raise UsageError(f"network {self.name}: {name} has {len(values)} values; {LONGEST} are the most here")
+            if name in limits and any(one > limits[name] for one in values):
+                raise UsageError(
+                    f"network {self}: {name} is above {limits[name]}, the most that is taken from elsewhere"
+                )
 
 
 def _text(value: Any) -> str:

@@ -37,7 +37,7 @@ class Artifact:
         return self.path / "weights.npz"
 
     @property
-    def weights_digest(self) -> str:
+    def weights_sha256(self) -> str:
         return self.record["weights_sha256"]
 
 
@@ -51,7 +51,7 @@ def find(fingerprint: str) -> Artifact | None:
     return None
 
 
-def located(weights: Path) -> Path:
+def local_weights(weights: Path) -> Path:
     """A weights file as another machine named it: the same path, else the artifact of that name in this one's folders."""
     if weights.exists():
         return weights
@@ -73,7 +73,7 @@ def imported() -> Path:
 def with_weights(digest: str, more: Path | None = None) -> Artifact | None:
     """The artifact with these very weights, also of imported ones; `more` is another folder to look in."""
     roots = (home() / "artifacts", ZOO, imported(), *([more] if more else []))
-    return next((a for root in roots for a in in_folder(root) if a.weights_digest == digest), None)
+    return next((a for root in roots for a in in_folder(root) if a.weights_sha256 == digest), None)
 
 
 def in_folder(root: Path) -> list[Artifact]:

@@ -108,7 +108,7 @@ def spec_for(
     return ClassifierSpec(dataset, defence_name, defence, key, chosen, start)
 
 
-def obtain(
+def find_or_train(
     spec: ClassifierSpec,
     key: int | None,
     may_train: bool,
@@ -116,7 +116,7 @@ def obtain(
     command: str = "",
     name: str = "",
 ) -> Artifact:
-    """The classifier's artifact; trained now, with a word of progress now and then, if it is not there yet.
+    """The classifier's artifact; trained now, with lines of progress, if it is not there yet.
 
     `command` is what trains it ahead of time, `name` what to call it.
     """
@@ -186,15 +186,15 @@ def train(spec: ClassifierSpec, key: int | None, name: str, track: Track) -> Art
     with track(f"training {name}", spec.recipe.epochs) as tracker:
         trainer = Trainer(model, spec.recipe, data, len(spec.dataset.classes), transform, copies=copies)
         trainer.run(checkpoint, epochs(tracker))
-    accuracy = measured(classify(model, transform, spec.dataset.shape), spec.dataset.test)
-    record = {**provenance(began), "clean_accuracy": accuracy, "test_images": len(spec.dataset.test)}
+    logits, test = classify(model, transform, spec.dataset.shape), spec.dataset.test
+    record = {**provenance(began), "clean_accuracy": accuracy(logits, test), "test_images": len(test)}
     artifact = artifacts.save(spec.fingerprint, spec.as_json(), weights.arrays_of(model, state), record)
     checkpoint.unlink(missing_ok=True)
     transformed.remove()
     return artifact
 
 
-def measured(logits: Callable[[np.ndarray], np.ndarray], test: Split) -> float:
+def accuracy(logits: Callable[[np.ndarray], np.ndarray], test: Split) -> float:
     """The share of test images that these logits get right."""
     return float(np.mean(logits(test.unit()).argmax(axis=1) == test.labels))
 
@@ -217,7 +217,7 @@ def keep(spec: ClassifierSpec, model: keras.Model, key: int | None, origin: Mapp
     logits = classify(model, lambda images: spec.defence.transform(images, key, {}), spec.dataset.shape)
     record = {
         **origin,
-        "clean_accuracy": measured(logits, test),
+        "clean_accuracy": accuracy(logits, test),
         "test_images": len(test),
         "seconds": round(time.monotonic() - began),
         "bench": bench.__version__,

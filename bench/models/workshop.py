@@ -64,11 +64,11 @@ class TrainingWorkshop(Workshop):
         )
         if spec.start not in (None, self.defended) and artifacts.find(spec.start) is None:
             self.classifier("none", {})  # what it starts from
-        artifact = catalogue.obtain(
+        artifact = catalogue.find_or_train(
             spec, key, self.may_train, self.say, self._command, f"the source {role}" if role and key is None else ""
         )
         self.used.append(artifact)
-        trained = spec.load(artifact.weights, artifact.weights_digest)
+        trained = spec.load(artifact.weights, artifact.weights_sha256)
         return TrainedClassifier(plugin, trained.state, trained.model, spec.fingerprint, key)
 
     def front(
@@ -121,7 +121,7 @@ class TrainingWorkshop(Workshop):
         test = self.dataset.test
         record = {
             **catalogue.provenance(began),
-            "clean_accuracy": catalogue.measured(logits, test),
+            "clean_accuracy": catalogue.accuracy(logits, test),
             "test_images": len(test),
         }
         artifact = artifacts.save(identity, described, _by_place(model), record)

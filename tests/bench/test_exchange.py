@@ -190,7 +190,7 @@ def better_rows(content: Members) -> Members:
 def more_weights(content: Members) -> Members:
     """The whole of another classifier, as it is shipped: a run might take it for its own."""
     other = next(a for a in artifacts.all_artifacts() if a.spec["defence"]["name"] == "none")
-    folder = f"weights/{other.weights_digest[:16]}"
+    folder = f"weights/{other.weights_sha256[:16]}"
     return {**content, **{f"{folder}/{n}": (other.path / n).read_bytes() for n in ("weights.npz", "artifact.json")}}
 
 

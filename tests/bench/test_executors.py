@@ -171,10 +171,10 @@ def test_models_travel_by_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     found = artifacts.find("a" * 64)
     assert found is not None
     assert found.path == tmp_path / "other" / "artifacts" / ("a" * 16)
-    assert (found.spec, found.weights_digest) == (made.spec, made.weights_digest)
+    assert (found.spec, found.weights_sha256) == (made.spec, made.weights_sha256)
     gone = Path("/machine/of/the/driver/artifacts") / ("a" * 16) / "weights.npz"
-    assert artifacts.located(gone) == found.weights
-    assert artifacts.located(made.weights) == made.weights
+    assert artifacts.local_weights(gone) == found.weights
+    assert artifacts.local_weights(made.weights) == made.weights
 
 
 def test_a_place_for_models_that_makes_no_sense_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from bench.api import BenchError, UsageError
 from bench.models import catalogue, haiku_checkpoint
-from tests.networks import wide_resnet
+from bench.models.architecture import Architecture
+from tests.networks import wide, wide_resnet
 from tests.processes import bench
 
 CHANNELS = 8
@@ -190,6 +191,14 @@ def test_a_checkpoint_of_another_network_changes_nothing(tmp_path: Path, change:
 
 
 @pytest.mark.slow
+def test_a_checkpoint_is_of_one_kind_of_network(tmp_path: Path) -> None:
+    arrays = haiku_checkpoint.load(write(tmp_path / "small.npy", checkpoint()))
+    model = haiku_checkpoint.network(wide(16, 1), (16, 16, CHANNELS), 10, arrays)
+    assert np.array_equal(model.get_layer("logits").bias, arrays["wide_res_net/~/logits:b"])
+    with pytest.raises(UsageError, match=r"is of a wide-resnet, and the preset's network is other\[layers=3\]"):
+        haiku_checkpoint.network(Architecture("other", "1", {"layers": 3}), (16, 16, CHANNELS), 10, arrays)
+
+
 def test_the_published_network_has_its_parameters(tmp_path: Path) -> None:
     """WRN-70-16 on 256 channels: 266,793,498 parameters, and a checkpoint of its shape fits (5 GB of memory)."""
     model = wide_resnet((32, 32, 256), 10, 70, 16)
@@ -222,5 +231,5 @@ def test_the_command_keeps_the_classifier_where_a_run_finds_it(tmp_path: Path, m
     found = artifacts.find(wanted.fingerprint)
     assert found is not None
     assert found.record["imported_from"] == "small.npy"
-    kernel = wanted.load(found.weights, found.weights_digest).model.get_layer("init_conv").kernel
+    kernel = wanted.load(found.weights, found.weights_sha256).model.get_layer("init_conv").kernel
     np.testing.assert_array_equal(kernel, checkpoint()[0]["wide_res_net/~/init_conv"]["w"])

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from bench import keys, registry, spec
-from bench.api import UsageError
+from bench.api import BenchError, UsageError
 from bench.cli import main
 from bench.data import datasets
 from bench.models import artifacts, catalogue, recipe, weights
@@ -160,7 +160,10 @@ def test_a_value_goes_to_json_and_text_and_back(plain: dict[str, str]) -> None:
         ({"name": "wide-resnet", "depth": 10}, "give 'name[setting=value,…]', or a table of name and settings"),
         ({"settings": {}}, "give 'name[setting=value,…]', or a table of name and settings"),
         ({"name": "wide-resnet", "settings": [10, 2]}, "settings is [10, 2]; it must be a table"),
-        ({"name": "wide-resnet", "version": "2"}, "network wide-resnet is of version 1 here, not 2"),
+        (
+            {"name": "wide-resnet", "version": "2", "settings": {"dropout": 0.3}},
+            "network wide-resnet is of version 1 here, not 2",
+        ),
         (10, "network is 10; give 'name[setting=value,…]'"),
     ],
 )
@@ -183,6 +186,7 @@ def test_limits(plain: dict[str, str]) -> None:
         (wide(202, 1), "depth is above 200"),
         (wide(10, 33), "width is above 32"),
         (Architecture.named("plain", {"channels": [64, 65]}), "channels is above 64"),
+        (Architecture.named("plain", {"channels": [1] * 101}), "channels has 101 values; 100 are the most"),
     ):
         with pytest.raises(UsageError, match=said):
             value.check_limits()
@@ -199,6 +203,18 @@ def test_weights_have_the_same_names_whatever_was_built_before(plain: dict[str, 
     ]  # fmt: skip
     weights.put_into(second, weights.arrays_of(first, {}), Path("first"))
     assert all(np.array_equal(a, b) for a, b in zip(first.get_weights(), second.get_weights(), strict=True))
+
+
+def test_a_network_that_builds_something_else_is_named(plain: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Architecture.named("plain", {})
+    plugin = registry.entry("networks", "plain").load()
+    built = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
+    monkeypatch.setattr(plugin, "build", lambda self, shape, classes: built)
+    assert network.build((8, 8, 3), 3) is built
+    with pytest.raises(
+        BenchError, match=r"plain\[channels=4\+8,bias=True\] was asked for .* to \(None, 5\), and built"
+    ):
+        network.build((8, 8, 3), 5)
 
 
 class Pair(keras.layers.Layer):

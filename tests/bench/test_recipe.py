@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,3 +124,10 @@ def test_numbers_stay_as_they_were_written() -> None:
 def test_the_paper_schedule() -> None:
     rates = [Recipe().rate(epoch / 1000) for epoch in (0, 649, 650, 800, 900, 950)]
     assert rates == pytest.approx([0.4, 0.4, 0.04, 4e-3, 4e-4, 4e-5])
+
+
+def test_every_field_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "presets.md").read_text()
+    table = text[text.index("## Fields of `[training]`") : text.index("### Networks")]
+    for name in (*(f.name for f in dataclasses.fields(Recipe)), *recipe.FLAT_SETTINGS):
+        assert f"`{name}`" in table, f"{name} is not in docs/presets.md"
