@@ -10,6 +10,7 @@ import pandas as pd
 
 from bench.store.frames import percent
 from bench.store.queries import Board
+from bench.support.stats import mcnemar
 from leaderboard.tables import Entry
 
 
@@ -53,17 +54,6 @@ class Group:
 
     def entry(self, member: Contestant, engine: str) -> Entry:
         return Entry(member.board.best_adversary.get(engine), self.n_examples)
-
-
-def mcnemar(only_first: int, only_second: int) -> float:
-    """The exact two-sided p: how likely so uneven a split is if a coin decided each example that tells the two apart."""
-    total, few = only_first + only_second, min(only_first, only_second)
-    if total == 0:
-        return 1.0
-    factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, total + 1)))])
-    k = np.arange(few + 1)
-    chances = factorial[total] - factorial[k] - factorial[total - k] - total * np.log(2)
-    return min(1.0, 2 * float(np.exp(chances).sum()))
 
 
 def groups(contestants: Sequence[Contestant]) -> list[Group]:

@@ -136,8 +136,8 @@ def cheapest_first(outcomes: Outcomes) -> list[int]:
     return sorted(outcomes.counted, key=cost)
 
 
-def told_by(outcomes: Outcomes) -> np.ndarray:
-    """For every example (N, int) the cell that tells of it: the cheapest that breaks it, else the closest to; -1 if none."""
+def shown_cells(outcomes: Outcomes) -> np.ndarray:
+    """For every example (N, int) the cell its card shows: the cheapest that breaks it, else the closest; -1 if none."""
     order = cheapest_first(outcomes)
     if not order:
         return np.full(len(outcomes.labels), -1)

@@ -6,20 +6,19 @@ A browser does not let a page from file:// fetch data, but it loads scripts: eac
 from __future__ import annotations
 
 import base64
-import io
 import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from PIL import Image
 
 from bench.store.outcomes import ImageFile, Outcomes
 from bench.store.queries import Board
 from leaderboard import evidence
 from leaderboard.output import Folder
+from leaderboard.pictures import as_bytes, png
 
-CHUNK = 100  # examples a data file, and pictures a sheet
+CHUNK = 100  # examples per data file, and pictures per sheet
 SHEET_COLUMNS = 10
 UNKNOWN_MARGIN = -32768
 
@@ -45,14 +44,14 @@ def write(
     sheets: str,
 ) -> None:
     """Everything the explorer of a board loads. `sheets` is where the sheets of its clean images are."""
-    told = evidence.told_by(outcomes)
+    shown = evidence.shown_cells(outcomes)
     place, scales = f"examples/board-{board.id}", list[float]()
     size = (0, 0)
     if clean is not None:
         size = (clean[0].shape[1], clean[0].shape[2])
         if pictures is not None:
-            scales = _adversarial_sheets(folder, place, outcomes, told, files, clean[0], pictures, most_pictures)
-    index = _index(board, outcomes, told) | {
+            scales = _adversarial_sheets(folder, place, outcomes, shown, files, clean[0], pictures, most_pictures)
+    index = _index(board, outcomes, shown) | {
         "classes": _class_names(outcomes, clean[1] if clean else ()),
         "clean_sheets": sheets if clean is not None else None,
         "sheets": f"board-{board.id}",
@@ -68,7 +67,7 @@ def write(
 
 
 def clean_sheets(folder: Folder, place: str, images: np.ndarray) -> None:
-    """The test images, a sheet for every so many."""
+    """The test images, one sheet per chunk."""
     for start in range(0, len(images), CHUNK):
         folder.data(f"{place}/{start // CHUNK:05d}.png", sheet(images[start : start + CHUNK]))
 
@@ -79,16 +78,13 @@ def sheet(images: np.ndarray) -> bytes:
     rows = -(-CHUNK // SHEET_COLUMNS)
     grid = np.zeros((rows, SHEET_COLUMNS, height, width, 3), np.uint8)
     grid.reshape(-1, height, width, 3)[:count] = images
-    stream = io.BytesIO()
-    picture = grid.transpose(0, 2, 1, 3, 4).reshape(rows * height, SHEET_COLUMNS * width, 3)
-    Image.fromarray(picture).save(stream, "PNG", compress_level=6)
-    return stream.getvalue()
+    return png(grid.transpose(0, 2, 1, 3, 4).reshape(rows * height, SHEET_COLUMNS * width, 3), 6)
 
 
-def _index(board: Board, outcomes: Outcomes, told: np.ndarray) -> dict[str, Any]:
-    """What the cards and the filters need: of every example its label, its clean answer, and the cell that tells of it."""
+def _index(board: Board, outcomes: Outcomes, shown: np.ndarray) -> dict[str, Any]:
+    """What the cards and the filters need: of an example its label, its clean answer, and the cell it shows."""
     everyone = np.arange(board.n_examples)
-    shown = np.maximum(told, 0)
+    columns = np.maximum(shown, 0)
     right = outcomes.clean if outcomes.clean is not None else np.ones(board.n_examples, bool)
     broken = ~outcomes.correct & (outcomes.pred >= 0) & right[:, None]
     names, has_cells = evidence.names(outcomes), bool(outcomes.cells)
@@ -99,9 +95,9 @@ def _index(board: Board, outcomes: Outcomes, told: np.ndarray) -> dict[str, Any]
         "has_clean": outcomes.clean is not None,
         "labels": _text(outcomes.labels.astype("<i2")),
         "clean": _text((outcomes.pred[:, 0] if outcomes.clean is not None else outcomes.labels).astype("<i2")),
-        "told": _text(told.astype("<i2")),
-        "told_pred": _text(outcomes.pred[everyone, shown].astype("<i2")) if has_cells else "",
-        "told_margin": _text(_hundredths(outcomes, slice(None))[everyone, shown]) if has_cells else "",
+        "shown_cell": _text(shown.astype("<i2")),
+        "shown_pred": _text(outcomes.pred[everyone, columns].astype("<i2")) if has_cells else "",
+        "shown_margin": _text(_hundredths(outcomes, slice(None))[everyone, columns]) if has_cells else "",
         "cells": [
             {
                 "name": names[column],
@@ -120,7 +116,7 @@ def _adversarial_sheets(
     folder: Folder,
     place: str,
     outcomes: Outcomes,
-    told: np.ndarray,
+    shown: np.ndarray,
     files: dict[tuple[int, int], list[ImageFile]],
     clean: np.ndarray,
     pictures: Pictures,
@@ -132,7 +128,7 @@ def _adversarial_sheets(
     for start in range(0, count, CHUNK):
         stop = min(start + CHUNK, count)
         original = clean[start:stop].astype(np.float32) / 255
-        adversarial, found = _gathered(outcomes, told, files, start, stop, original, pictures)
+        adversarial, found = _gathered(outcomes, shown, files, start, stop, original, pictures)
         difference = adversarial - original
         largest = np.abs(difference).max(axis=(1, 2, 3))
         factor = np.where(found & (largest > 0), 127 / 255 / np.maximum(largest, 1e-9), 0.0)
@@ -140,32 +136,32 @@ def _adversarial_sheets(
         factors += [round(float(f), 1) if ok else 0.0 for f, ok in zip(factor, found, strict=True)]
         if found.any():
             name = f"{place}/{start // CHUNK:05d}"
-            folder.data(f"{name}-adversarial.png", sheet(np.rint(adversarial * 255).astype(np.uint8)))
+            folder.data(f"{name}-adversarial.png", sheet(as_bytes(adversarial)))
             folder.data(f"{name}-difference.png", sheet(magnified.astype(np.uint8)))
     return factors
 
 
 def _gathered(
     outcomes: Outcomes,
-    told: np.ndarray,
+    shown: np.ndarray,
     files: dict[tuple[int, int], list[ImageFile]],
     start: int,
     stop: int,
     original: np.ndarray,
     pictures: Pictures,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of examples start to stop, the adversarial image of the cell that tells of each, and whether it was kept."""
+    """Of examples start to stop, the adversarial image of the cell that is shown for each, and whether it was kept."""
     images, found = original.copy(), np.zeros(stop - start, bool)
-    for column in np.unique(told[start:stop]):
+    for column in np.unique(shown[start:stop]):
         if column < 0:
             continue
         cell = outcomes.cells[column]
         for file in files.get((cell.attack_id, cell.source_id), ()):
-            own = np.flatnonzero(told[start:stop] == column) + start
+            own = np.flatnonzero(shown[start:stop] == column) + start
             own = own[(own >= file.start) & (own < file.stop)]
-            kept = pictures.adversarial(file) if len(own) else None
-            if kept is not None and kept.shape[1:] == original.shape[1:]:
-                images[own - start], found[own - start] = kept[own - file.start], True
+            stored = pictures.adversarial(file) if len(own) else None
+            if stored is not None and stored.shape[1:] == original.shape[1:]:
+                images[own - start], found[own - start] = stored[own - file.start], True
     return images, found
 
 

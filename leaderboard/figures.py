@@ -111,7 +111,7 @@ def against_epsilon(norm: str, points: Sequence[tuple[float, int, int, int]]) ->
 def key_search_section(search: KeySearch | None) -> KeySearchSection | None:
     """How guessed keys fare against the right one (the paper's Figure 2 and Table 4); None without a guess.
 
-    A guess is told by where it came from, never by its value: a page must not give away a key.
+    A guess is named by where it came from, never by its value: a page must not give away a key.
     """
     if search is None or not search.guesses:
         return None

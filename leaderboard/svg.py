@@ -67,7 +67,7 @@ def lines(
     references: Sequence[tuple[str, float]] = (),
     y_label: str = "accuracy %",
 ) -> Markup:
-    """Accuracies (0 to 100) against x, one line a series, their names above, and dashed lines for references."""
+    """Accuracies (0 to 100) against x, one line per series, their names above, and dashed lines for references."""
     parts = [_percent_grid(), _x_axis(axis), _y_label(y_label)]
     for name, value in references:
         parts.append(
@@ -121,7 +121,7 @@ def histogram(
     unit: str = " %",
     digits: int = 0,
 ) -> Markup:
-    """Bars between edges, and one marked place. They count `what`, at values of a unit, told with so many digits."""
+    """Bars between edges, and one marked place. They count `what`, at values of a unit, written with so many digits."""
     highest = max(counts, default=0) or 1
     parts = [_x_axis(axis), _y_label(f"number of {what}"), label(LEFT - 6, TOP + 10, f"{highest:,}", "end")]
     for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True):
@@ -233,9 +233,9 @@ def _line(series: Series, axis: Axis, kind: str) -> Markup:
     path = _path([(x, _y(point.y)) for x, point in places])
     parts = [Markup('<polyline class="line {}" points="{}"/>').format(kind, path)]
     for x, point in places:
-        told = f"{series.name}: {point.y:.2f} %"
+        text = f"{series.name}: {point.y:.2f} %"
         if point.low is not None and point.high is not None:
-            told += f" ({point.low:.1f} to {point.high:.1f})"
+            text += f" ({point.low:.1f} to {point.high:.1f})"
             parts.append(
                 Markup('<line class="whisker {}" x1="{x:.1f}" x2="{x:.1f}" y1="{:.1f}" y2="{:.1f}"/>').format(
                     kind, _y(point.low), _y(point.high), x=x
@@ -243,7 +243,7 @@ def _line(series: Series, axis: Axis, kind: str) -> Markup:
             )
         parts.append(
             Markup('<circle class="dot {}" cx="{:.1f}" cy="{:.1f}" r="3.5"><title>{}</title></circle>').format(
-                kind, x, _y(point.y), told
+                kind, x, _y(point.y), text
             )
         )
     return Markup("").join(parts)

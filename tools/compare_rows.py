@@ -28,7 +28,7 @@ from bench.store.database import url_of
 
 RUN = "--defence block-shuffle --defence linac --defence jpeg-23 --attack all --preset smoke"
 MOST = 10
-"""How many differences are told."""
+"""How many differences are printed."""
 
 THINGS = ("defence", "attack", "source")
 NOT_COMPARED = {

@@ -36,7 +36,7 @@ FAR = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
-class Shown:
+class StoredBoard:
     """A board with what its tables are made of."""
 
     database: Database
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--notes", type=Path, help="a text to put below the claims: why they hold here, or do not")
     given = parser.parse_args()
     databases = [open_database(path, create=False) for path in given.db]
-    shown = [Shown(db, board, outcomes.outcomes(db, board)) for db in databases for board in queries.boards(db)]
+    shown = [StoredBoard(db, board, outcomes.outcomes(db, board)) for db in databases for board in queries.boards(db)]
     shown = [
         one for one in shown if one.board.defence in ORDER and one.board.epsilon == paper.EPSILONS.get(one.board.norm)
     ]
@@ -86,7 +86,7 @@ def main() -> None:
     print("\n".join(page(shown, databases, given.command, notes)))
 
 
-def page(shown: list[Shown], databases: list[Database], commands: list[str], notes: str) -> Iterator[str]:
+def page(shown: list[StoredBoard], databases: list[Database], commands: list[str], notes: str) -> Iterator[str]:
     yield "# Results at laptop size\n"
     yield "Every number here was printed by\n"
     yield "```"
@@ -114,7 +114,7 @@ def page(shown: list[Shown], databases: list[Database], commands: list[str], not
         yield from matrix(one)
 
 
-def summary(shown: list[Shown], norm: str) -> Iterator[str]:
+def summary(shown: list[StoredBoard], norm: str) -> Iterator[str]:
     yield "| defence | ε | examples | cells | clean | Best Known | paper: clean | paper: Best Known |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     theirs = {row.defence: row for row in paper.table3(norm)}
@@ -129,7 +129,7 @@ def summary(shown: list[Shown], norm: str) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def matrix(one: Shown) -> Iterator[str]:
+def matrix(one: StoredBoard) -> Iterator[str]:
     """A board's engines × sources, its strategies if there are several, and the paper's tables of the same."""
     own = tables.matrix(one.board, one.outcomes)
     assert own is not None
@@ -152,10 +152,10 @@ def markdown(table: Table, interval: bool = True) -> Iterator[str]:
         yield f"| {name if name == 'Best Known' else f'`{name}`'} | {' | '.join(shown)} |"
 
 
-def claims(shown: list[Shown], databases: list[Database]) -> Iterator[Claim]:
+def claims(shown: list[StoredBoard], databases: list[Database]) -> Iterator[Claim]:
     """What of the paper can be told from these boards. The board with the most cells speaks for its defence."""
     for norm in paper.EPSILONS:
-        boards: dict[str, Shown] = {}
+        boards: dict[str, StoredBoard] = {}
         for one in sorted((s for s in shown if s.board.norm == norm), key=lambda s: len(s.board.counted)):
             boards[one.board.defence] = one
         theirs = {row.defence: row for row in paper.table3(norm)}
@@ -179,7 +179,7 @@ def claims(shown: list[Shown], databases: list[Database]) -> Iterator[Claim]:
     yield from _keys(databases)
 
 
-def _shuffle(one: Shown, norm: str) -> Iterator[Claim]:
+def _shuffle(one: StoredBoard, norm: str) -> Iterator[Claim]:
     found = one.strategies()
     theirs = paper.matrix("block-shuffle", norm).get("best_known", {})
     if PBA in found and TRANSFER in found:
@@ -195,7 +195,7 @@ def _shuffle(one: Shown, norm: str) -> Iterator[Claim]:
         )  # fmt: skip
 
 
-def _linac(one: Shown, norm: str) -> Iterator[Claim]:
+def _linac(one: StoredBoard, norm: str) -> Iterator[Claim]:
     where, found, board = words.norm(norm), one.strategies(), one.board
     theirs = {
         f.source: f.accuracy for f in paper.figures() if (f.where, f.norm, f.attack) == ("table2", norm, "best_known")
@@ -219,7 +219,7 @@ def _linac(one: Shown, norm: str) -> Iterator[Claim]:
         )  # fmt: skip
 
 
-def _adversarial(shown: list[Shown]) -> Iterator[Claim]:
+def _adversarial(shown: list[StoredBoard]) -> Iterator[Claim]:
     """Adversarially trained sources under `aa`, in their own norm, on the cell that spent most."""
     for norm in paper.EPSILONS:
         source = f"at-{norm}"
@@ -237,7 +237,7 @@ def _adversarial(shown: list[Shown]) -> Iterator[Claim]:
             )  # fmt: skip
 
 
-def _standing(one: Shown, cell: Cell) -> int:
+def _standing(one: StoredBoard, cell: Cell) -> int:
     broken, _ = queries.source_success(one.database, one.board, cell)
     return int((~broken).sum())
 

@@ -20,7 +20,7 @@ _PAPER_TABLES = {"surrogate": "table5", "reconstruction": "table6"}
 
 
 def surrogates(sizes: Sizes, results: Results) -> list[Figure]:
-    """Figure 3, a chart a norm. Of its curves the paper prints the ends only, Tables 5 and 6: a dashed line joins them."""
+    """Figure 3, one chart per norm. Of its curves the paper prints the ends only, Tables 5 and 6: dashed lines join them."""
     found = []
     for norm in results.norms:
         own = results.board(contents.LINAC, norm)

@@ -18,7 +18,7 @@ def differences(name: str, here: Spec) -> list[Difference]:
     """Every setting of a table or figure that is not the paper's: what, here, in the paper."""
     ours, published = _settings(name, here), _settings(name, spec.resolve("paper", norms=here.norms))
     return [
-        (what, _told(ours.get(what)), _told(published.get(what)))
+        (what, _text(ours.get(what)), _text(published.get(what)))
         for what in dict.fromkeys([*ours, *published])
         if ours.get(what) != published.get(what)
     ]
@@ -81,11 +81,11 @@ def _flat(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{name}: {key}": value for key, value in values.items()}
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_told(one)}" for key, one in value.items())
+        return ", ".join(f"{key} {_text(one)}" for key, one in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "none"
     if isinstance(value, bool):

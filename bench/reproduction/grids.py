@@ -41,7 +41,7 @@ class Grid:
 
 
 def grids(name: str, sizes: Sizes, results: Results) -> list[Grid]:
-    """A table of the paper, a grid a norm."""
+    """A table of the paper, one grid per norm."""
     columns = contents.columns(name, sizes)
     measures = [*([CLEAN] if name == "table3" else []), *contents.ENGINES, KNOWN]
     found = []

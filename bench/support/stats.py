@@ -1,8 +1,10 @@
-"""Intervals for shares of examples."""
+"""Statistics of examples: the interval of a share, and whether two defences differ on the same examples."""
 
 from __future__ import annotations
 
 import math
+
+import numpy as np
 
 Z95 = 1.959963984540054
 
@@ -16,3 +18,14 @@ def wilson(successes: int, trials: int, z: float = Z95) -> tuple[float, float]:
     spread = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     scale = 1 + z * z / trials
     return (max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale))
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """The exact two-sided p: how likely so uneven a split is if a coin decided each example that tells the two apart."""
+    total, few = only_first + only_second, min(only_first, only_second)
+    if total == 0:
+        return 1.0
+    factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, total + 1)))])
+    k = np.arange(few + 1)
+    chances = factorial[total] - factorial[k] - factorial[total - k] - total * np.log(2)
+    return min(1.0, 2 * float(np.exp(chances).sum()))

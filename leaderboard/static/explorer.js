@@ -19,11 +19,11 @@
   const margin = (hundredths) => (hundredths / 100).toFixed(2).replace("-", "−");
   const right = (i) => !data.has_clean || data.clean[i] === data.labels[i];
   const broken = (cell, i) => (cell.broken[i >> 3] >> (i & 7)) & 1;
-  const fell = (i) => right(i) && data.told[i] >= 0 && data.told_pred[i] !== data.labels[i];
+  const fell = (i) => right(i) && data.shown_cell[i] >= 0 && data.shown_pred[i] !== data.labels[i];
 
   window.benchIndex = (index) => {
     data = index;
-    for (const field of ["labels", "clean", "told", "told_pred", "told_margin"]) data[field] = shorts(index[field]);
+    for (const field of ["labels", "clean", "shown_cell", "shown_pred", "shown_margin"]) data[field] = shorts(index[field]);
     for (const cell of data.cells) cell.broken = bytes(cell.broken);
     const classes = find("class");
     data.classes.forEach((label, i) => classes.append(element("option", { value: i, textContent: label })));
@@ -61,7 +61,7 @@
     const keep = (i) => {
       if (label !== "" && data.labels[i] !== Number(label)) return false;
       if (cell) return broken(cell, i);
-      if (outcome === "held") return right(i) && data.told[i] >= 0 && !fell(i);
+      if (outcome === "held") return right(i) && data.shown_cell[i] >= 0 && !fell(i);
       if (outcome === "wrong") return !right(i);
       if (outcome === "broken") return fell(i);
       return true;
@@ -86,17 +86,17 @@
 
   const verdict = (i) => {
     if (!right(i)) return ["wrong at once", "wrong"];
-    if (data.told[i] < 0) return ["not attacked", "open"];
+    if (data.shown_cell[i] < 0) return ["not attacked", "open"];
     return fell(i) ? ["broken", "fell"] : ["held", "held"];
   };
 
   const card = (i) => {
     const [text, kind] = verdict(i);
-    const cell = data.told[i] >= 0 ? data.cells[data.told[i]] : null;
+    const cell = data.shown_cell[i] >= 0 ? data.cells[data.shown_cell[i]] : null;
     const answers = element("span", { className: "answers" }, element("b", { textContent: className(data.labels[i]) }));
     answers.append(right(i) ? "" : ` seen as ${className(data.clean[i])}`);
-    if (fell(i)) answers.append(` → ${className(data.told_pred[i])}`);
-    const how = cell && right(i) ? `${fell(i) ? "first by" : "closest:"} ${name(cell)}, margin ${margin(data.told_margin[i])}` : "";
+    if (fell(i)) answers.append(` → ${className(data.shown_pred[i])}`);
+    const how = cell && right(i) ? `${fell(i) ? "first by" : "closest:"} ${name(cell)}, margin ${margin(data.shown_margin[i])}` : "";
     const button = element("button", { type: "button", className: `example ${kind}` },
       element("span", { className: "pictures" }, picture("clean", i, 72), picture("adversarial", i, 72)),
       element("span", { className: "tag", textContent: text }), answers, element("span", { className: "how", textContent: how }));
@@ -119,10 +119,10 @@
 
   const open = async (i) => {
     current = i;
-    const cell = data.told[i] >= 0 ? data.cells[data.told[i]] : null;
+    const cell = data.shown_cell[i] >= 0 ? data.cells[data.shown_cell[i]] : null;
     find("detail-title").textContent = `Example ${i}: ${className(data.labels[i])}`;
     const at = right(i) ? `Right without a perturbation.` : `Taken for ${className(data.clean[i])} without any perturbation.`;
-    const then = !cell ? "" : data.told_pred[i] === data.labels[i] ? ` Closest call: ${name(cell)}, still right.` : ` ${fell(i) ? "Broken first by" : "Under"} ${name(cell)}: taken for ${className(data.told_pred[i])}.`;
+    const then = !cell ? "" : data.shown_pred[i] === data.labels[i] ? ` Closest call: ${name(cell)}, still right.` : ` ${fell(i) ? "Broken first by" : "Under"} ${name(cell)}: taken for ${className(data.shown_pred[i])}.`;
     find("detail-story").textContent = at + then;
     const factor = data.magnified[i] || 0;
     const captioned = (kind, text) => element("figure", {}, picture(kind, i, 176), element("figcaption", { textContent: text }));

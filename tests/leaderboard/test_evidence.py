@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from fractions import Fraction
-from math import comb
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +13,7 @@ from bench.store import queries
 from bench.store.key_searches import KeyGuess, KeySearch
 from bench.store.outcomes import Outcomes, outcomes
 from bench.store.queries import Cell
-from leaderboard import compare, evidence, explorer, figures, paper, svg, words
+from leaderboard import evidence, explorer, figures, paper, svg, words
 from tests.leaderboard import stores
 from tests.leaderboard.conftest import Site
 
@@ -81,10 +78,10 @@ def test_the_cover_gives_best_known_and_every_step_is_the_largest(seed: int) -> 
 
 def test_the_cell_that_tells_of_an_example_is_the_cheapest_that_breaks_it() -> None:
     found = some(3, examples=50)
-    told, order = evidence.told_by(found), evidence.cheapest_first(found)
+    shown, order = evidence.shown_cells(found), evidence.cheapest_first(found)
     for i, row in enumerate(found.correct):
         breaking = [c for c in order if not row[c]]
-        assert told[i] == (breaking[0] if breaking else min(order, key=lambda c: found.margin[i, c]))
+        assert shown[i] == (breaking[0] if breaking else min(order, key=lambda c: found.margin[i, c]))
 
 
 def test_what_the_store_gives_is_what_was_written(site: Site) -> None:
@@ -97,13 +94,6 @@ def test_what_the_store_gives_is_what_was_written(site: Site) -> None:
             assert ((found.pred[:, column] == found.labels) == found.correct[:, column])[reached].all()
         known = evidence.best_known(found)
         assert (None if known is None else int(known.sum())) == board.best_known
-
-
-@pytest.mark.parametrize(("one", "other"), [(0, 0), (5, 5), (0, 4), (12, 3), (40, 61), (300, 200)])
-def test_mcnemar_is_exact(one: int, other: int) -> None:
-    total, few = one + other, min(one, other)
-    exact = min(Fraction(1), 2 * Fraction(sum(comb(total, k) for k in range(few + 1)), 2**total))
-    assert compare.mcnemar(one, other) == pytest.approx(float(exact), rel=1e-9)
 
 
 def test_only_boards_on_the_same_examples_are_compared(tmp_path: Path) -> None:

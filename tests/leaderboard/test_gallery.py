@@ -181,9 +181,9 @@ def test_a_secret_key_is_never_computed_with(small: spec.Spec, monkeypatch: pyte
     )
     for name in FITTED:
         figure = make(name, small, SECRET)
-        told = figure.caption + figure.title + str(figure.chart) + figure.data.to_csv()
+        text = figure.caption + figure.title + str(figure.chart) + figure.data.to_csv()
         for number in (SECRET.reveal(), PUBLISHED_KEY, *PAPER_KEYS):
-            assert str(abs(number)) not in told, name
+            assert str(abs(number)) not in text, name
         if name != "figure13":  # it is of another key anyway
             assert "stands in for the private one" in figure.caption, name
     assert used

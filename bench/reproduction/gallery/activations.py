@@ -15,10 +15,10 @@ from bench.keys import PrivateKey
 from bench.reproduction.gallery import fits
 from bench.reproduction.gallery.fit_errors import settings
 from bench.reproduction.gallery.keyring import keyring
-from bench.reproduction.gallery.pictures import as_bytes, picture, tiles
 from bench.spec import Spec
 from leaderboard import svg
 from leaderboard.figures import Figure
+from leaderboard.pictures import as_bytes, picture, tiles
 
 COLOURS = ("red", "green", "blue")
 WIDTH, TOP_SIDE, HEAD, GAP = 544, 96, 24, 12

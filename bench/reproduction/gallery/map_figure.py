@@ -14,10 +14,10 @@ from bench.keys import PrivateKey
 from bench.reproduction.gallery import maps
 from bench.reproduction.gallery.classifiers import ADVERSARIAL, TITLES
 from bench.reproduction.gallery.maps import Maps
-from bench.reproduction.gallery.pictures import frame, picture
 from bench.spec import Spec
 from leaderboard import svg, words
 from leaderboard.figures import Figure
+from leaderboard.pictures import frame, picture
 
 SIDE, GAP, LEFT, THUMB = 96, 8, 148, 48
 COLOURS = (

@@ -12,10 +12,10 @@ from bench.keys import PrivateKey
 from bench.reproduction.gallery import fits
 from bench.reproduction.gallery.fit_errors import settings
 from bench.reproduction.gallery.keyring import Key, keyring
-from bench.reproduction.gallery.pictures import as_bytes, picture
 from bench.spec import Spec
 from leaderboard import svg
 from leaderboard.figures import Figure
+from leaderboard.pictures import as_bytes, picture
 
 MOST = 10
 BLOCKS = 2

@@ -13,10 +13,10 @@ from bench.api import UsageError
 from bench.data import datasets
 from bench.keys import PrivateKey
 from bench.reproduction.gallery.keyring import Key, keyring
-from bench.reproduction.gallery.pictures import as_bytes, frame, picture, tiles
 from bench.spec import Spec
 from leaderboard import svg
 from leaderboard.figures import Figure
+from leaderboard.pictures import as_bytes, frame, picture, tiles
 
 SIDE, GAP, HEAD = 160, 30, 24
 CELL = 26

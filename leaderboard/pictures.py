@@ -1,4 +1,4 @@
-"""Small images inside an SVG: as PNG in the file itself, every pixel a square."""
+"""Small images on the pages: as PNG files, and inside an SVG in the file itself, every pixel a square."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from PIL import Image
 
 
 def picture(pixels: np.ndarray, x: float, y: float, width: float, height: float | None = None) -> Markup:
-    """Pixels (H×W×3, or ×4 with opacity, uint8) at a place, so wide; as high as wide, unless told."""
+    """Pixels (H×W×3, or ×4 with opacity, uint8) at a place, so wide; as high as wide, unless `height` is given."""
     return Markup(
         '<image x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" preserveAspectRatio="none" '
         'image-rendering="pixelated" href="data:image/png;base64,{}"/>'
-    ).format(x, y, width, width if height is None else height, _png(pixels))
+    ).format(x, y, width, width if height is None else height, base64.b64encode(png(pixels, 9)).decode())
 
 
 def frame(x: float, y: float, width: float, height: float) -> Markup:
@@ -42,7 +42,8 @@ def tiles(images: np.ndarray, columns: int, gap: int = 0) -> np.ndarray:
     return sheet
 
 
-def _png(pixels: np.ndarray) -> str:
+def png(pixels: np.ndarray, compression: int) -> bytes:
+    """Pixels (H×W×3 or ×4, uint8) as a PNG, compressed from 0, quickly, to 9, well."""
     stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, "PNG", compress_level=9)
-    return base64.b64encode(stream.getvalue()).decode()
+    Image.fromarray(pixels).save(stream, "PNG", compress_level=compression)
+    return stream.getvalue()
