@@ -18,7 +18,6 @@ from bench.commands.options import (
     opened,
     spec_options,
 )
-from bench.errors import UsageError
 from bench.support import devices
 
 if TYPE_CHECKING:
@@ -77,10 +76,12 @@ def plan(
 
 @contextlib.contextmanager
 def _opened_if_there(db: str) -> Iterator[Database | None]:
+    from bench.store.database import NoDatabase
+
     with contextlib.ExitStack() as stack:
         try:
             database = stack.enter_context(opened(db))
-        except UsageError:
+        except NoDatabase:
             database = None
         yield database
 

@@ -33,6 +33,10 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
+class NoDatabase(UsageError):
+    """There is no database of ours there yet."""
+
+
 def url_of(text: str) -> URL:
     """A path or an SQLAlchemy URL."""
     if _LIKE_URL.match(text) and "://" not in text:
@@ -143,7 +147,7 @@ def _check_sqlite_file(path: Path, text: str, create: bool) -> None:
     if path.is_dir():
         raise UsageError(f"--db {text} is a folder; give the path of a database file, such as {text}/bench.db")
     if not path.exists() and not create:
-        raise UsageError(f"there is no database at {text}: 'bench run' makes one, --db chooses another")
+        raise NoDatabase(f"there is no database at {text}: 'bench run' makes one, --db chooses another")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -181,7 +185,7 @@ def _check_schema(database: Database, tables: set[str], text: str, create: bool,
     if version is not None and not upgrade:
         raise BenchError(f"database {text} has the older schema {version}: run 'bench db upgrade --db {text}'")
     if version is None and not create:
-        raise UsageError(f"database {text} is empty: 'bench run' fills one")
+        raise NoDatabase(f"database {text} is empty: 'bench run' fills one")
     migrate(database)
 
 
