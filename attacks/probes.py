@@ -28,7 +28,7 @@ SHARE = 0.02
 """What each probe may cost, about, of the attack's own work."""
 
 
-class Noise(Probe):
+class NoiseProbe(Probe):
     """Random noise on the examples that an attack left standing; with a small attack, fewer draws per example."""
 
     def flags(self, source: Source, batch: Batch, attacked: Attacked, work: int) -> dict[str, int]:
@@ -36,7 +36,7 @@ class Noise(Probe):
         return _counted(flags.NOISE_WINS, noise(source, some(batch, _standing(attacked)), tries))
 
 
-class EpsilonOne(Probe):
+class EpsilonOneProbe(Probe):
     """PGD at epsilon 1.0 on what an attack left standing; with a small attack, on fewer examples, as their seeds say."""
 
     def flags(self, source: Source, batch: Batch, attacked: Attacked, work: int) -> dict[str, int]:

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from attacks.parts import descent, draws, losses
-from attacks.parts.apgd_steps import PICKS, Apgd, Loop, checkpoints
+from attacks.parts.apgd_steps import PICKS, Apgd, ApgdLoop, checkpoints
 from attacks.parts.compiling import compiled
-from attacks.parts.engine import BatchEngine, Fixed, Plan, Progress, Task, drive, one_of, positive, settle
+from attacks.parts.engine import BatchEngine, Fixed, Schedule, Task, WorkProgress, drive, one_of, positive, settle
 from attacks.parts.ledger import Keep
 from bench.api import Loss, flags
 
@@ -74,10 +74,10 @@ class _ApgdEngine(BatchEngine):
 
     def _descend(
         self, task: Task, name: str, loss: Loss, rows: np.ndarray, targets: np.ndarray | None, restart: int,
-        seeds: np.ndarray, progress: Progress,
+        seeds: np.ndarray, progress: WorkProgress,
     ) -> None:  # fmt: skip
         settings, source = self.settings, task.source
-        loop = Loop(source, task.ball, loss, settings.expectation, PICKS[task.ledger.keep])
+        loop = ApgdLoop(source, task.ball, loss, settings.expectation, PICKS[task.ledger.keep])
         key = ("apgd", name, self.targeted, settings.expectation, task.ledger.keep, task.ball.name)
         closes = checkpoints(settings.steps)
 
@@ -87,8 +87,8 @@ class _ApgdEngine(BatchEngine):
         fixed = task.fixed(rows, targets)
         state = compiled(source, (*key, "start"), loop.start, fixed, seeds, task.epsilon)
         task.ledger.spend(rows, gradients=settings.expectation)
-        plan = Plan(settings.steps, restart, progress, gradients=settings.expectation)
-        state, fixed, rows = drive(task, block, state, fixed, rows, plan)
+        schedule = Schedule(settings.steps, restart, progress, gradients=settings.expectation)
+        state, fixed, rows = drive(task, block, state, fixed, rows, schedule)
         settle(task, state, rows, restart, fixed.targets.numpy())
 
 

@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from attacks.parts import descent, draws, losses
 from attacks.parts.compiling import compiled
-from attacks.parts.engine import BatchEngine, Fixed, Plan, Progress, Task, drive, positive, settle
+from attacks.parts.engine import BatchEngine, Fixed, Schedule, Task, WorkProgress, drive, positive, settle
+from attacks.parts.observed import Observed, observe
 from attacks.parts.sums import image_sum, spread
-from attacks.parts.watch import Watch, observe
 from bench.api import Ball, Source, UsageError, each_image
 
 
@@ -57,7 +57,7 @@ class Boosted(BatchEngine):
                 self._descend(task, rows, restart, progress)
             progress.reach(1.0)
 
-    def _descend(self, task: Task, rows: np.ndarray, restart: int, progress: Progress) -> None:
+    def _descend(self, task: Task, rows: np.ndarray, restart: int, progress: WorkProgress) -> None:
         settings, source, ball = self.settings, task.source, task.ball
         key = ("boosted", dataclasses.astuple(settings), ball.name)
         steps = boosted_steps(source, ball, settings)
@@ -66,14 +66,14 @@ class Boosted(BatchEngine):
         def start(origin: tf.Tensor, seeds: tf.Tensor, epsilon: tf.Tensor) -> Boosting:
             images = ball.random_start(origin, seeds, epsilon)
             begun = descent.begin(descent.steepest(ball), images)
-            return Boosting(images, tf.zeros_like(images), seeds, begun.best, begun.watch)
+            return Boosting(images, tf.zeros_like(images), seeds, begun.best, begun.observed)
 
         def block(state: Boosting, fixed: Fixed, first: int, last: int) -> Boosting:
             return compiled(source, key, steps, state, fixed, task.epsilon, first, last)
 
         fixed = task.fixed(rows)
         state = compiled(source, (*key, "start"), start, fixed.origin, seeds, task.epsilon)
-        state, fixed, rows = drive(task, block, state, fixed, rows, Plan(settings.steps, restart, progress))
+        state, fixed, rows = drive(task, block, state, fixed, rows, Schedule(settings.steps, restart, progress))
         if len(rows):
             best = compiled(source, "finish", descent.finish(source), state.best, state.images, fixed.labels)
             task.ledger.spend(rows, queries=1)
@@ -87,7 +87,7 @@ class Boosting(NamedTuple):
     velocity: tf.Tensor  # B×H×W×C
     seeds: tf.Tensor  # B×2
     best: descent.Best
-    watch: Watch
+    observed: Observed
 
 
 def boosted_steps(source: Source, ball: Ball, settings: BoostedSettings) -> Callable[..., Boosting]:
@@ -100,14 +100,14 @@ def boosted_steps(source: Source, ball: Ball, settings: BoostedSettings) -> Call
                 seen = diverse(state.images, state.seeds, step, settings.diversity)
             found = source.gradient(descent.untargeted(losses.margin), seen, fixed.labels, fixed.targets)
             margin = losses.margin(found.logits, fixed.labels)
-            watch, gradient = observe(state.watch, found, margin)
+            observed, gradient = observe(state.observed, found, margin)
             gradient = tape.gradient(seen, state.images, output_gradients=gradient)
             gradient = smooth(tf.ensure_shape(gradient, state.images.shape), settings.translation)
             scale = image_sum(tf.abs(gradient))
             velocity = settings.momentum * state.velocity + gradient / spread(tf.maximum(scale, 1e-12))
             moved = state.images - settings.step_size * epsilon * ball.steepest(velocity)
             images = ball.project(moved, fixed.origin, epsilon)
-            return step + 1, Boosting(images, velocity, state.seeds, state.best, watch)
+            return step + 1, Boosting(images, velocity, state.seeds, state.best, observed)
 
         return tf.while_loop(lambda step, _: step < last, one, (first, state))[1]
 

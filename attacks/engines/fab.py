@@ -12,11 +12,11 @@ import tensorflow as tf
 from attacks.parts import draws, losses
 from attacks.parts.compiling import compiled
 from attacks.parts.descent import Best
-from attacks.parts.engine import BatchEngine, Fixed, Plan, Progress, Task, drive, one_of, positive, settle
+from attacks.parts.engine import BatchEngine, Fixed, Schedule, Task, WorkProgress, drive, one_of, positive, settle
 from attacks.parts.ledger import Keep
+from attacks.parts.observed import Observed, nothing_observed, observe
 from attacks.parts.planes import to_plane
 from attacks.parts.sums import choose, image_sum, spread
-from attacks.parts.watch import Watch, fresh_watch, observe
 from bench.api import Ball, Gradient, Source
 
 
@@ -45,10 +45,10 @@ class Fab(NamedTuple):
     images: tf.Tensor  # B×H×W×C
     best: Best
     score: tf.Tensor  # B: what the best image was chosen by, its size or its margin
-    watch: Watch
+    observed: Observed
 
 
-class Loop(NamedTuple):
+class FabLoop(NamedTuple):
     """FAB put together."""
 
     source: Source
@@ -63,17 +63,17 @@ class Loop(NamedTuple):
         images = tf.clip_by_value(fixed.origin + 0.5 * spread(reach) * drawn, 0.0, 1.0)
         count = tf.shape(images)[0]
         infinity = tf.fill([count], float("inf"))
-        return Fab(images, Best(images, infinity), infinity, fresh_watch(count))
+        return Fab(images, Best(images, infinity), infinity, nothing_observed(count))
 
     def block(self, state: Fab, fixed: Fixed, epsilon: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> Fab:
         """The steps first..last−1."""
 
         def one(step: tf.Tensor, state: Fab) -> tuple[tf.Tensor, Fab]:
             found = self._plane(state.images, fixed)
-            watch, normal = observe(state.watch, found, losses.margin(found.logits, fixed.labels))
+            observed, normal = observe(state.observed, found, losses.margin(found.logits, fixed.labels))
             images = self._towards(state.images, fixed.origin, found.loss, normal)
             margin = losses.margin(self.source.logits(images), fixed.labels)
-            state = self._judge(state._replace(watch=watch), images, margin, fixed.origin, epsilon)
+            state = self._judge(state._replace(observed=observed), images, margin, fixed.origin, epsilon)
             back = fixed.origin + self.settings.beta * (images - fixed.origin)
             return step + 1, state._replace(images=choose(margin < 0, back, images))
 
@@ -150,22 +150,22 @@ class _FabEngine(BatchEngine):
 
     def _descend(
         self, task: Task, rows: np.ndarray, targets: np.ndarray | None, restart: int, seeds: np.ndarray,
-        progress: Progress,
+        progress: WorkProgress,
     ) -> None:  # fmt: skip
         settings, source = self.settings, task.source
-        loop = Loop(source, task.ball, settings, task.ledger.keep == "first-success", not self.targeted)
+        loop = FabLoop(source, task.ball, settings, task.ledger.keep == "first-success", not self.targeted)
         key = ("fab", self.targeted, dataclasses.astuple(settings)[3:], task.ledger.keep, task.ball.name)
         block = _block(task, key, loop)
         fixed = task.fixed(rows, targets)
         reach = np.full(len(rows), task.epsilon if restart else 0.0, np.float32)
         state = compiled(source, (*key, "start"), loop.start, fixed, seeds, reach)
         gradients = 1 if self.targeted else task.classes - 1
-        plan = Plan(settings.steps, restart, progress, gradients=gradients, queries=1)
-        state, fixed, rows = drive(task, block, state, fixed, rows, plan)
+        schedule = Schedule(settings.steps, restart, progress, gradients=gradients, queries=1)
+        state, fixed, rows = drive(task, block, state, fixed, rows, schedule)
         settle(task, state, rows, restart, fixed.targets.numpy())
 
 
-def _block(task: Task, key: tuple[object, ...], loop: Loop) -> Callable[..., Fab]:
+def _block(task: Task, key: tuple[object, ...], loop: FabLoop) -> Callable[..., Fab]:
     def block(state: Fab, fixed: Fixed, first: int, last: int) -> Fab:
         return compiled(task.source, key, loop.block, state, fixed, task.epsilon, first, last)
 

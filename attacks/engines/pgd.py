@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from attacks.parts import descent, draws, losses
 from attacks.parts.compiling import compiled
-from attacks.parts.engine import BatchEngine, Fixed, Plan, Progress, Task, drive, one_of, positive, settle
+from attacks.parts.engine import BatchEngine, Fixed, Schedule, Task, WorkProgress, drive, one_of, positive, settle
 from bench.api import Loss
 
 RULES = ("auto", "adam", "sign")
@@ -50,7 +50,7 @@ def rates(settings: Any, rule: str, epsilon: float) -> np.ndarray:
 
 def descend(
     task: Task, settings: Any, loss: Loss, rows: np.ndarray, targets: np.ndarray | None, restart: int,
-    seeds: np.ndarray, progress: Progress, reach: float = 1.0,
+    seeds: np.ndarray, progress: WorkProgress, reach: float = 1.0,
 ) -> None:  # fmt: skip
     """One restart on the examples `rows` (n, int) towards `targets` (n) or any class; seeds are n×2.
 
@@ -71,7 +71,7 @@ def descend(
 
     fixed = task.fixed(rows, targets)
     state = compiled(source, (*key, "start"), start, fixed.origin, seeds, np.float32(reach) * task.epsilon)
-    state, fixed, rows = drive(task, block, state, fixed, rows, Plan(settings.steps, restart, progress))
+    state, fixed, rows = drive(task, block, state, fixed, rows, Schedule(settings.steps, restart, progress))
     if len(rows):
         judge = descent.finish(source)
         best = compiled(source, "finish", judge, state.best, state.images, fixed.labels)

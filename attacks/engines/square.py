@@ -11,10 +11,10 @@ import tensorflow as tf
 from attacks.parts import draws, losses
 from attacks.parts.compiling import compiled
 from attacks.parts.descent import Best
-from attacks.parts.engine import BatchEngine, Fixed, Plan, Progress, Task, drive, one_of, positive, settle
+from attacks.parts.engine import BatchEngine, Fixed, Schedule, Task, WorkProgress, drive, one_of, positive, settle
 from attacks.parts.ledger import Keep
+from attacks.parts.observed import Observed, nothing_observed
 from attacks.parts.sums import choose
-from attacks.parts.watch import Watch, fresh_watch
 from bench.api import Source, SquareMoves
 
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
@@ -50,49 +50,51 @@ def shares(settings: SquareSettings) -> np.ndarray:
     return settings.p / 2.0 ** (iteration[:, None] > np.array(HALVINGS)).sum(axis=1)
 
 
-class Search(NamedTuple):
+class SquareSearch(NamedTuple):
     """Where the search stands."""
 
     best: Best
-    watch: Watch
+    observed: Observed
     seeds: tf.Tensor  # B×2: of this restart
 
 
-class Loop(NamedTuple):
+class SquareLoop(NamedTuple):
     """Square put together."""
 
     source: Source
     moves: SquareMoves
     stops: bool
 
-    def start(self, fixed: Fixed, seeds: tf.Tensor, epsilon: tf.Tensor) -> Search:
+    def start(self, fixed: Fixed, seeds: tf.Tensor, epsilon: tf.Tensor) -> SquareSearch:
         """The first images and their margins. Seeds are B×2."""
         images = self.moves.start(fixed.origin, seeds, epsilon)
         margin = losses.margin(self.source.logits(images), fixed.labels)
         count = tf.shape(images)[0]
         one = tf.ones([count], tf.int32)
-        watch = fresh_watch(count)._replace(queries=one, seen=one, low=margin, high=margin)
-        return Search(Best(images, margin), watch, seeds)
+        observed = nothing_observed(count)._replace(queries=one, seen=one, low=margin, high=margin)
+        return SquareSearch(Best(images, margin), observed, seeds)
 
-    def block(self, state: Search, fixed: Fixed, epsilon: tf.Tensor, sides: tf.Tensor, number: tf.Tensor) -> Search:
+    def block(
+        self, state: SquareSearch, fixed: Fixed, epsilon: tf.Tensor, sides: tf.Tensor, number: tf.Tensor
+    ) -> SquareSearch:
         """One query for each of the sides, with numbers drawn for the whole block, of this number, at once."""
         # Seeds are hashes, so counting up one of their words gives streams that nobody else uses.
         drawn = draws.uniform(state.seeds + tf.stack([0, number + 1]), [BLOCK, self.moves.draws()])
 
-        def one(step: tf.Tensor, state: Search) -> tuple[tf.Tensor, Search]:
-            best, watch = state.best, state.watch
+        def one(step: tf.Tensor, state: SquareSearch) -> tuple[tf.Tensor, SquareSearch]:
+            best, observed = state.best, state.observed
             images = self.moves.propose(best.images, fixed.origin, epsilon, drawn[:, step], sides[step])
             margin = losses.margin(self.source.logits(images), fixed.labels)
             going = (best.margin >= 0) | (not self.stops)
             gained = (margin < best.margin) & going
-            watch = watch._replace(
-                queries=watch.queries + tf.cast(going, tf.int32),
-                seen=watch.seen + 1,
-                low=tf.minimum(watch.low, margin),
-                high=tf.maximum(watch.high, margin),
+            observed = observed._replace(
+                queries=observed.queries + tf.cast(going, tf.int32),
+                seen=observed.seen + 1,
+                low=tf.minimum(observed.low, margin),
+                high=tf.maximum(observed.high, margin),
             )
             best = Best(choose(gained, images, best.images), tf.where(gained, margin, best.margin))
-            return step + 1, Search(best, watch, state.seeds)
+            return step + 1, SquareSearch(best, observed, state.seeds)
 
         return tf.while_loop(lambda step, _: step < tf.shape(sides)[0], one, (tf.constant(0), state))[1]
 
@@ -114,7 +116,7 @@ class Square(BatchEngine):
     def attack(self, task: Task) -> None:
         restarts = self.settings.restarts
         stops = self.settings.stop == "misclassified" or task.source.exact
-        loop = Loop(task.source, task.ball.square_moves(task.images.shape[1:]), stops)
+        loop = SquareLoop(task.source, task.ball.square_moves(task.images.shape[1:]), stops)
         task = dataclasses.replace(task, stop=stops)
         for restart in range(restarts):
             progress = task.progress.section(restart / restarts, (restart + 1) / restarts)
@@ -123,17 +125,17 @@ class Square(BatchEngine):
                 self._search(task, loop, rows, restart, progress)
             progress.reach(1.0)
 
-    def _search(self, task: Task, loop: Loop, rows: np.ndarray, restart: int, progress: Progress) -> None:
+    def _search(self, task: Task, loop: SquareLoop, rows: np.ndarray, restart: int, progress: WorkProgress) -> None:
         key = ("square", loop.stops, task.ball.name)
         sides = loop.moves.sides(shares(self.settings))
         fixed = task.fixed(rows)
         seeds = draws.fold(task.seeds[rows], restart)
         state = compiled(task.source, (*key, "start"), loop.start, fixed, seeds, task.epsilon)
 
-        def block(state: Search, fixed: Fixed, first: int, last: int) -> Search:
+        def block(state: SquareSearch, fixed: Fixed, first: int, last: int) -> SquareSearch:
             now = sides[first:last]
             return compiled(task.source, key, loop.block, state, fixed, task.epsilon, now, first)
 
-        plan = Plan(len(sides), restart, progress, gradients=0, block=BLOCK)
-        state, fixed, rows = drive(task, block, state, fixed, rows, plan)
+        schedule = Schedule(len(sides), restart, progress, gradients=0, block=BLOCK)
+        state, fixed, rows = drive(task, block, state, fixed, rows, schedule)
         settle(task, state, rows, restart, fixed.targets.numpy())

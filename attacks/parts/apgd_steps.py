@@ -11,15 +11,15 @@ import tensorflow as tf
 from attacks.parts import losses
 from attacks.parts.descent import Best, better
 from attacks.parts.engine import Fixed
+from attacks.parts.observed import Observed, nothing_observed, observe
 from attacks.parts.sums import choose, spread
-from attacks.parts.watch import Watch, fresh_watch, observe
 from bench.api import Ball, Gradient, Loss, Source
 
 MOMENTUM = 0.75
 RISE_SHARE = 0.75
 
 
-class Point(NamedTuple):
+class ApgdPoint(NamedTuple):
     """A point of the ball, with the loss and its gradient there."""
 
     images: tf.Tensor  # B×H×W×C
@@ -30,16 +30,16 @@ class Point(NamedTuple):
 class Apgd(NamedTuple):
     """Where Auto-PGD stands."""
 
-    now: Point
+    now: ApgdPoint
     before: tf.Tensor  # B×H×W×C: the iterate before this one
-    lowest: Point  # that of the lowest loss so far
+    lowest: ApgdPoint  # that of the lowest loss so far
     eta: tf.Tensor  # B: the step size
     gains: tf.Tensor  # B: steps since the last checkpoint that lowered the loss
     last_loss: tf.Tensor  # B: the loss of the last step taken, also after going back to the lowest
     checked: tf.Tensor  # B: the lowest loss at the last checkpoint
     halved: tf.Tensor  # B, bool: whether the step was halved there
     best: Best  # the adversarial image to give back
-    watch: Watch
+    observed: Observed
 
 
 def checkpoints(steps: int) -> np.ndarray:
@@ -53,7 +53,7 @@ def checkpoints(steps: int) -> np.ndarray:
     return closes
 
 
-class Loop(NamedTuple):
+class ApgdLoop(NamedTuple):
     """Auto-PGD put together."""
 
     source: Source
@@ -69,7 +69,7 @@ class Loop(NamedTuple):
         images = ball.project(drawn, fixed.origin, epsilon)
         count = tf.shape(images)[0]
         best = Best(images, tf.fill([count], float("inf")))
-        point, best, watch = self._look(images, fixed, best, fresh_watch(count))
+        point, best, observed = self._look(images, fixed, best, nothing_observed(count))
         return Apgd(
             now=point,
             before=images,
@@ -80,7 +80,7 @@ class Loop(NamedTuple):
             checked=point.loss,
             halved=tf.fill([count], True),  # so that the first checkpoint judges by the gains alone
             best=best,
-            watch=watch,
+            observed=observed,
         )
 
     def block(
@@ -90,7 +90,7 @@ class Loop(NamedTuple):
 
         def one(step: tf.Tensor, state: Apgd) -> tuple[tf.Tensor, Apgd]:
             images = self._move(state, fixed.origin, epsilon, tf.where(step > 0, MOMENTUM, 1.0))
-            point, best, watch = self._look(images, fixed, state.best, state.watch)
+            point, best, observed = self._look(images, fixed, state.best, state.observed)
             state = state._replace(
                 now=point,
                 before=state.now.images,
@@ -98,7 +98,7 @@ class Loop(NamedTuple):
                 gains=state.gains + tf.cast(point.loss < state.last_loss, tf.int32),
                 last_loss=point.loss,
                 best=best,
-                watch=watch,
+                observed=observed,
             )
             window = closes[step]
             return step + 1, tf.cond(window > 0, lambda: checkpoint(state, window), lambda: state)
@@ -112,12 +112,14 @@ class Loop(NamedTuple):
         moved = now + share * (z - now) + (1.0 - share) * (now - state.before)
         return self.ball.project(moved, origin, epsilon)
 
-    def _look(self, images: tf.Tensor, fixed: Fixed, best: Best, watch: Watch) -> tuple[Point, Best, Watch]:
+    def _look(
+        self, images: tf.Tensor, fixed: Fixed, best: Best, observed: Observed
+    ) -> tuple[ApgdPoint, Best, Observed]:
         found = self._gradient(images, fixed)
         margin = losses.margin(found.logits, fixed.labels)
-        watch, gradient = observe(watch, found, margin)
+        observed, gradient = observe(observed, found, margin)
         best = self.pick(best, images, margin)
-        return Point(images, found.loss, gradient), best, watch
+        return ApgdPoint(images, found.loss, gradient), best, observed
 
     def _gradient(self, images: tf.Tensor, fixed: Fixed) -> Gradient:
         """The gradient, averaged over the draws of a random source."""
@@ -134,10 +136,10 @@ class Loop(NamedTuple):
         return Gradient(*[value / float(self.draws) for value in total])
 
 
-def lower(one: Point, other: Point) -> Point:
+def lower(one: ApgdPoint, other: ApgdPoint) -> ApgdPoint:
     """The first point where its loss is lower, else the second."""
     gained = one.loss < other.loss
-    return Point(
+    return ApgdPoint(
         choose(gained, one.images, other.images),
         tf.where(gained, one.loss, other.loss),
         choose(gained, one.gradient, other.gradient),
@@ -149,7 +151,7 @@ def checkpoint(state: Apgd, window: tf.Tensor) -> Apgd:
     seldom = tf.cast(state.gains, tf.float32) <= RISE_SHARE * tf.cast(window, tf.float32)
     stuck = ~state.halved & (state.lowest.loss >= state.checked)
     halve = seldom | stuck
-    back = Point(
+    back = ApgdPoint(
         choose(halve, state.lowest.images, state.now.images),
         tf.where(halve, state.lowest.loss, state.now.loss),
         choose(halve, state.lowest.gradient, state.now.gradient),

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from attacks.parts import losses
 from attacks.parts.engine import Fixed
+from attacks.parts.observed import Observed, nothing_observed, observe
 from attacks.parts.sums import choose
-from attacks.parts.watch import Watch, fresh_watch, observe
 from bench.api import Ball, Loss, Source
 
 Slots = tuple[tf.Tensor, ...]
@@ -29,7 +29,7 @@ class Descent(NamedTuple):
     images: tf.Tensor  # B×H×W×C
     slots: Slots  # what the step rule remembers
     best: Best
-    watch: Watch
+    observed: Observed
 
 
 class Rule(NamedTuple):
@@ -69,7 +69,7 @@ def begin(rule: Rule, images: tf.Tensor) -> Descent:
     """A descent that starts at these images (B×H×W×C) and has not looked at them yet."""
     count = tf.shape(images)[0]
     best = Best(images, tf.fill([count], float("inf")))
-    return Descent(images, rule.start(images), best, fresh_watch(count))
+    return Descent(images, rule.start(images), best, nothing_observed(count))
 
 
 def better(best: Best, images: tf.Tensor, margin: tf.Tensor) -> Best:
@@ -91,11 +91,11 @@ def steps(source: Source, ball: Ball, rule: Rule, loss: Loss, every_step: bool) 
         def one(step: tf.Tensor, state: Descent) -> tuple[tf.Tensor, Descent]:
             found = source.gradient(loss, state.images, fixed.labels, fixed.targets)
             margin = losses.margin(found.logits, fixed.labels)
-            watch, gradient = observe(state.watch, found, margin)
+            observed, gradient = observe(state.observed, found, margin)
             best = better(state.best, state.images, margin) if every_step else state.best
             move, slots = rule.move(state.slots, gradient, step)
             images = ball.project(state.images - rates[step] * move, fixed.origin, epsilon)
-            return step + 1, Descent(images, slots, best, watch)
+            return step + 1, Descent(images, slots, best, observed)
 
         return tf.while_loop(lambda step, _: step < last, one, (first, state))[1]
 

@@ -18,7 +18,7 @@ BLOCK = 10
 """Steps between two looks at which examples are solved."""
 
 
-class Progress:
+class WorkProgress:
     """Reports whole units of work, `total` of them in the end, however the work is cut."""
 
     def __init__(self, report: Report, total: int) -> None:
@@ -31,13 +31,13 @@ class Progress:
             self._report(done - self._done)
             self._done = done
 
-    def section(self, start: float, end: float) -> Progress:
+    def section(self, start: float, end: float) -> WorkProgress:
         """A part of this progress, from one share to another."""
         return _Section(self, start, end)
 
 
-class _Section(Progress):
-    def __init__(self, whole: Progress, start: float, end: float) -> None:
+class _Section(WorkProgress):
+    def __init__(self, whole: WorkProgress, start: float, end: float) -> None:
         self._whole, self._start, self._end = whole, start, end
 
     def reach(self, share: float) -> None:
@@ -64,7 +64,7 @@ class Task:
     seeds: np.ndarray  # B×2
     logits: np.ndarray  # B×classes, of the clean images
     ledger: Ledger
-    progress: Progress
+    progress: WorkProgress
     drop: bool
     """Whether an example is left out of the next descents once it is misclassified."""
     stop: bool
@@ -106,7 +106,7 @@ class BatchEngine(Engine):
 
     def run(self, source: Source, batch: Batch, report: Report) -> Attacked:
         check(self, source, batch)
-        progress = Progress(report, self.work(len(batch.labels)))
+        progress = WorkProgress(report, self.work(len(batch.labels)))
         total = max(len(batch.labels), 1)
         ledgers = []
         for start in range(0, total, batch.batch_size):
@@ -119,7 +119,7 @@ class BatchEngine(Engine):
             section.reach(1.0)
         return self.result(joined(ledgers))
 
-    def task(self, source: Source, batch: Batch, part: slice, progress: Progress) -> Task:
+    def task(self, source: Source, batch: Batch, part: slice, progress: WorkProgress) -> Task:
         """What is known of one part of the batch before the attack: the clean logits, and a ledger."""
         images, labels = batch.images[part].astype(np.float32), batch.labels[part].astype(np.int32)
         logits = forward(source, images)
@@ -173,48 +173,50 @@ def select(structure: Any, rows: np.ndarray) -> Any:
 
 
 Block = Callable[[Any, Fixed, int, int], Any]
-"""block(state, fixed, first, last) does the steps first..last−1. A state has `best` and `watch`."""
+"""block(state, fixed, first, last) does the steps first..last−1. A state has `best` and `observed`."""
+Driven = tuple[Any, Fixed, np.ndarray]
+"""The state, the constants and the rows of the examples that went all the way."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class Schedule:
     """How a descent is driven."""
 
     steps: int
     restart: int
-    progress: Progress
-    gradients: int = 1  # an example and step
-    queries: int = 0  # an example and step
+    progress: WorkProgress
+    gradients: int = 1  # per example and step
+    queries: int = 0  # per example and step
     block: int = BLOCK
 
 
-def drive(task: Task, block: Block, state: Any, fixed: Fixed, rows: np.ndarray, plan: Plan) -> tuple[Any, Fixed, Any]:
+def drive(task: Task, block: Block, state: Any, fixed: Fixed, rows: np.ndarray, schedule: Schedule) -> Driven:
     """Runs a descent on the examples `rows` (n, int), putting aside those that are solved on the way.
 
-    Gives back the state, the constants and the rows of the examples that went all the way; the ledger has the others.
+    Gives back those that went all the way; the ledger has the others.
     """
-    for first in range(0, plan.steps, plan.block):
+    for first in range(0, schedule.steps, schedule.block):
         if not len(rows):
             break
-        last = min(first + plan.block, plan.steps)
+        last = min(first + schedule.block, schedule.steps)
         state = block(state, fixed, first, last)
-        task.ledger.spend(rows, (last - first) * plan.gradients, (last - first) * plan.queries)
+        task.ledger.spend(rows, (last - first) * schedule.gradients, (last - first) * schedule.queries)
         if task.stop:
             solved = state.best.margin.numpy() < 0
             if solved.any():
                 done, left = np.flatnonzero(solved), np.flatnonzero(~solved)
-                settle(task, select(state, done), rows[done], plan.restart, fixed.targets.numpy()[done])
+                settle(task, select(state, done), rows[done], schedule.restart, fixed.targets.numpy()[done])
                 state, fixed, rows = select(state, left), select(fixed, left), rows[left]
-        plan.progress.reach(last / plan.steps)
+        schedule.progress.reach(last / schedule.steps)
     return state, fixed, rows
 
 
 def settle(task: Task, state: Any, rows: np.ndarray, restart: int, targets: np.ndarray) -> None:
     """Enters what a descent has found into the ledger."""
     if len(rows):
-        task.ledger.spend(rows, queries=state.watch.queries.numpy())
+        task.ledger.spend(rows, queries=state.observed.queries.numpy())
         task.ledger.offer(rows, state.best.images.numpy(), state.best.margin.numpy(), restart, targets)
-        task.ledger.watched(rows, state.watch)
+        task.ledger.note(rows, state.observed)
 
 
 def positive(settings: Any, **bounds: float) -> None:

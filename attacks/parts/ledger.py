@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from attacks.parts.watch import Watch
+from attacks.parts.observed import Observed
 from bench.api import Attacked, flags
 
 Keep = Literal["best-margin", "first-success"]
@@ -29,7 +29,7 @@ class Ledger:
         self.part: np.ndarray | None = None  # N, int32: which part of an attack in several found the images
         self._evaluations = np.zeros(count, np.int64)
         self._zero = np.zeros(count, np.int64)
-        self._broken = np.zeros(count, np.int64)
+        self._non_finite = np.zeros(count, np.int64)
         self._moved = np.zeros(count, bool)
         self._flagged: dict[str, np.ndarray] = flags_of_logits(logits)
 
@@ -56,19 +56,19 @@ class Ledger:
         self.gradients[rows] += gradients
         self.queries[rows] += queries
 
-    def watched(self, rows: np.ndarray, watch: Watch) -> None:
+    def note(self, rows: np.ndarray, observed: Observed) -> None:
         """Takes note of what the gradients of the examples `rows` looked like during one descent."""
-        self._evaluations[rows] += np.asarray(watch.seen)
-        self._zero[rows] += np.asarray(watch.zero)
-        self._broken[rows] += np.asarray(watch.broken)
-        self._moved[rows] |= np.asarray(watch.high) > np.asarray(watch.low)
+        self._evaluations[rows] += np.asarray(observed.seen)
+        self._zero[rows] += np.asarray(observed.zero)
+        self._non_finite[rows] += np.asarray(observed.non_finite)
+        self._moved[rows] |= np.asarray(observed.high) > np.asarray(observed.low)
 
     def merge(self, other: Ledger) -> None:
         """Takes in what another attack on the same examples has found and spent."""
         better = other.margin < self.margin if self.keep == "best-margin" else other.success & ~self.success
         for column in ("images", "margin", "restart", "target"):
             getattr(self, column)[better] = getattr(other, column)[better]
-        for column in ("gradients", "queries", "_evaluations", "_zero", "_broken"):
+        for column in ("gradients", "queries", "_evaluations", "_zero", "_non_finite"):
             getattr(self, column)[:] += getattr(other, column)
         self._moved |= other._moved
         self._flagged |= other._flagged
@@ -82,7 +82,7 @@ class Ledger:
         flagged = {
             **self._flagged,
             flags.ZERO_GRADIENT: (self._evaluations > 0) & (2 * self._zero >= self._evaluations),
-            flags.NON_FINITE_GRADIENT: self._broken > 0,
+            flags.NON_FINITE_GRADIENT: self._non_finite > 0,
             # One evaluation alone cannot show a movement.
             flags.STILL_LOSS: (self._evaluations > 1) & ~self._moved,
         }

@@ -1,4 +1,4 @@
-"""What attacks lower. Every loss falls as the attack gains, and gives one number an example.
+"""What attacks lower. Every loss falls as the attack gains, and gives one number per example.
 
 Logits are B×classes, labels and targets B (int32). Only sums of one example's logits occur.
 """

@@ -36,5 +36,5 @@ def choose(wanted: tf.Tensor, images: tf.Tensor, others: tf.Tensor) -> tf.Tensor
 
 
 def spread(values: tf.Tensor) -> tf.Tensor:
-    """B to B×1×1×1: one number an image, ready to multiply images."""
+    """B to B×1×1×1: one number per image, ready to multiply images."""
     return values[:, None, None, None]
