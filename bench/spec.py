@@ -107,7 +107,7 @@ def resolve(
     epsilons = _epsilons(preset, values, norms, epsilon)
     count = int(values.get("examples", 0) if examples is None else examples)
     if count < 1:
-        raise UsageError(f"{count} examples make no board; give at least 1")
+        raise UsageError(f"examples is {count}; it must be at least 1")
     return Spec(
         preset=Path(preset).stem,
         dataset=dataset or values.get("dataset", "cifar10"),

@@ -65,7 +65,12 @@ site_option = click.option(
 no_train_option = click.option("--no-train", is_flag=True, help="Refuse to train a classifier that is not there yet.")
 quiet_option = click.option("--quiet", is_flag=True, help="No progress, only the result.")
 format_option = click.option(
-    "--format", "form", type=click.Choice(["table", "csv", "json"]), default="table", show_default=True
+    "--format",
+    "form",
+    type=click.Choice(["table", "csv", "json"]),
+    default="table",
+    show_default=True,
+    help="A table for people; csv or json for programs.",
 )
 
 

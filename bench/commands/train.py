@@ -51,7 +51,7 @@ def train(
         wanted = catalogue.spec_for(spec, images, name, defence, own.id if own else None)
         artifact = artifacts.find(wanted.fingerprint)
         if artifact is None:
-            artifact = catalogue.train(wanted, own.reveal() if own else None, name, reporter.track)
+            artifact = catalogue.train_once(wanted, own.reveal() if own else None, name, reporter.say, reporter.track)
             reporter.say(f"trained {name} in {duration(artifact.record['seconds'])}")
         click.echo(_line(name, artifact))
         if sources:

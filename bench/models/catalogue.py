@@ -126,12 +126,21 @@ def find_or_train(
     command = command or f"bench train --defence {spec.defence_name}"
     name = name or f"the classifier of {spec.defence_name}" + (f" under {spec.key}" if spec.key else "")
     refuse_to_train(name, may_train, command)
+    notice = f"training {name} (kept for later; '{command}' does it ahead of time)"
+    return train_once(spec, key, name, say, progress_lines(say), notice)
+
+
+def train_once(
+    spec: ClassifierSpec, key: int | None, name: str, say: Callable[[str], None], track: Track, notice: str = ""
+) -> Artifact:
+    """Trains the classifier, unless another process has done so meanwhile; `notice` is said if it does."""
     with training_alone(spec.fingerprint, name, say):
         found = artifacts.find(spec.fingerprint)
         if found is not None:
             return found
-        say(f"training {name} (kept for later; '{command}' does it ahead of time)")
-        return train(spec, key, name, progress_lines(say))
+        if notice:
+            say(notice)
+        return train(spec, key, name, track)
 
 
 def training_alone(identity: str, name: str, say: Callable[[str], None]) -> AbstractContextManager[None]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import threading
+import time
+import types
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,11 +16,13 @@ import tensorflow as tf
 
 from bench.api import BenchError, UsageError
 from bench.data.datasets import Split
+from bench.models import artifacts, catalogue
 from bench.models.augmentation import augmented
 from bench.models.recipe import Recipe
 from bench.models.training import Trainer
 from bench.models.weights import arrays_of, put_into, read_arrays
 from bench.support import devices
+from bench.support.progress import untracked
 from tests.networks import wide, wide_resnet
 
 devices.configure()
@@ -123,3 +130,24 @@ def test_files_that_are_no_weights(tmp_path: Path) -> None:
             read_arrays(tmp_path / f"{name}.npz")
     with pytest.raises(UsageError, match="does not exist"):
         read_arrays(tmp_path / "missing.npz")
+
+
+def test_two_that_want_the_same_classifier_train_it_once(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`bench train` waits for another process that trains the same, and takes what that one made."""
+    made, trained, said = object(), threading.Event(), list[str]()
+
+    def train(*given: object) -> object:
+        time.sleep(0.5)
+        trained.set()
+        return made
+
+    monkeypatch.setattr(catalogue, "train", train)
+    monkeypatch.setattr(artifacts, "find", lambda fingerprint: made if trained.is_set() else None)
+    wanted: Any = types.SimpleNamespace(fingerprint="f" * 64)
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        calls = [
+            threads.submit(catalogue.train_once, wanted, None, "linac", said.append, untracked, "training linac")
+            for _ in range(2)
+        ]
+    assert [call.result() for call in calls] == [made, made]
+    assert sorted(said) == ["another process is training linac; waiting for it", "training linac"]
