@@ -1,6 +1,6 @@
 """Our attack engines beside Foolbox's, ART's and pyautoattack's: the same network, images, ball and steps.
 
-    python benchmarks/attacks.py --model at.keras --ball linf:8/255 --what step pgd aa parts
+    python -m benchmarks.attacks --model at.keras --ball linf:8/255 --what step pgd aa parts
 
 Every contestant runs in a process of its own, with the threads its framework takes by default, one after the other
 in the same run. The time to compile, load and warm up is not in the figures. With `--keep FOLDER` a contestant's result
@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # this file is not the package `attacks`
 
 PARTS = ("apgd-ce", "apgd-t", "fab-t", "square")
 CONTESTS: dict[str, tuple[str, ...]] = {
@@ -281,7 +279,8 @@ def kept(name: str, ball: str, given: argparse.Namespace, repeat: int) -> dict[s
     if path and path.exists():
         found: dict[str, Any] = json.loads(path.read_text())
         return found
-    command = [sys.executable, __file__, "--model", given.model, "--ball", ball, "--one", name, "--data", given.data]
+    command = [sys.executable, "-m", "benchmarks.attacks", "--model", given.model, "--ball", ball]
+    command += ["--one", name, "--data", given.data]
     command += ["--images", str(given.images), "--first", str(given.first)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

@@ -1,8 +1,8 @@
 """TensorFlow's convolutions with its oneDNN kernels and without, on the network of the `laptop` preset.
 
-    python benchmarks/kernels.py
+    python -m benchmarks.kernels
 
-Milliseconds of CPU and on the clock an image: gradients and logits one image at a time, as attacks need them, and
+Milliseconds of CPU and on the clock per image: gradients and logits one image at a time, as attacks need them, and
 training in batches of 100. Each choice in a process of its own, in turn.
 """
 
@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-
-sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 IMAGES, STEPS, ROUNDS, REPEATS = 100, 2, 2, 2
 
@@ -77,7 +75,7 @@ def main() -> None:
         for choice in ("1", "0"):
             print(f"\nTF_ENABLE_ONEDNN_OPTS={choice}\n\n| what | CPU ms | ms |\n| --- | --- | --- |", flush=True)
             environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": choice}
-            subprocess.run([sys.executable, __file__, "--measure"], env=environment, check=True)
+            subprocess.run([sys.executable, "-m", "benchmarks.kernels", "--measure"], env=environment, check=True)
 
 
 if __name__ == "__main__":

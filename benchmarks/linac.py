@@ -1,8 +1,8 @@
 """LINAC's transform, ours against the same algorithm in JAX, in one process: images per second, gradient, memory.
 
     pip install -e '.[benchmark]'
-    python benchmarks/linac.py                       # all of it
-    python benchmarks/linac.py --batches 4 --widths 256 --repeats 5
+    python -m benchmarks.linac                       # all of it
+    python -m benchmarks.linac --batches 4 --widths 256 --repeats 5
 
 The two take turns, and each keeps its best time: other load on the machine then hurts both alike. The time
 of the CPU is given too: load hardly changes it.
@@ -79,8 +79,7 @@ def main() -> None:
     if options.tensorflow:
         return against_tensorflow(options.widths, options.batches, options.repeats)
 
-    from linac_jax import transform  # beside this file
-
+    from benchmarks.linac_jax import transform
     from defences import linac, threefry
 
     images = np.random.default_rng(0).normal(size=(64, 32, 32, 3)).astype(np.float32)

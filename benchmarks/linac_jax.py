@@ -30,10 +30,7 @@ def transform(
     decay_floor: float = 1e-4,
 ) -> Callable[[np.ndarray], tuple[jax.Array, jax.Array]]:
     """A compiled function of standardised images (B×height×width×3): representations (B×…×hidden), losses (B×steps)."""
-    x, y = jnp.meshgrid(jnp.linspace(-1, 1, width + 2)[1:-1], jnp.linspace(1, -1, height + 2)[1:-1])
-    angles = jnp.stack([x, y], -1)[..., None, :] * (2.0 ** jnp.arange(frequencies) * jnp.pi)[:, None]
-    angles = angles.reshape(height * width, -1)
-    encoding = jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], -1)
+    encoding = _encoding(height, width, frequencies)
 
     def forward(inputs: jax.Array) -> list[jax.Array]:
         found = []
@@ -44,17 +41,9 @@ def transform(
 
     network = hk.without_apply_rng(hk.transform(forward))
     rng, init_key = jax.random.split(key)
-    rng, _ = jax.random.split(rng)
-    rng, training_key = jax.random.split(rng)
-    _, shuffle_key = jax.random.split(rng)
     pixels = height * width
     steps = pixels // batch_pixels
-    shuffle = jax.random.permutation(shuffle_key, pixels)
-    orders = [
-        shuffle[jax.random.permutation(jax.random.split(jax.random.split(epoch_key)[1])[1], pixels)]
-        for epoch_key in jax.random.split(training_key, epochs)
-    ]
-    order = jnp.concatenate([o[: steps * batch_pixels].reshape(steps, batch_pixels) for o in orders])
+    order = _order(rng, pixels, steps, batch_pixels, epochs)
     optimiser = optax.adam(
         optax.cosine_decay_schedule(learning_rate, epochs * steps, decay_floor), b1=0.9, b2=0.99, eps=1e-8
     )
@@ -77,3 +66,24 @@ def transform(
         return representation.reshape(height, width, -1), losses
 
     return jax.jit(jax.vmap(fit))
+
+
+def _encoding(height: int, width: int, frequencies: int) -> jax.Array:
+    """What the network reads of every pixel: sines and cosines of its place (pixels×4·frequencies)."""
+    x, y = jnp.meshgrid(jnp.linspace(-1, 1, width + 2)[1:-1], jnp.linspace(1, -1, height + 2)[1:-1])
+    angles = jnp.stack([x, y], -1)[..., None, :] * (2.0 ** jnp.arange(frequencies) * jnp.pi)[:, None]
+    angles = angles.reshape(height * width, -1)
+    return jnp.concatenate([jnp.sin(angles), jnp.cos(angles)], -1)
+
+
+def _order(rng: jax.Array, pixels: int, steps: int, batch_pixels: int, epochs: int) -> jax.Array:
+    """The pixels of every step of the fit (epochs·steps×batch_pixels)."""
+    rng, _ = jax.random.split(rng)
+    rng, training_key = jax.random.split(rng)
+    _, shuffle_key = jax.random.split(rng)
+    shuffle = jax.random.permutation(shuffle_key, pixels)
+    orders = [
+        shuffle[jax.random.permutation(jax.random.split(jax.random.split(epoch_key)[1])[1], pixels)]
+        for epoch_key in jax.random.split(training_key, epochs)
+    ]
+    return jnp.concatenate([o[: steps * batch_pixels].reshape(steps, batch_pixels) for o in orders])

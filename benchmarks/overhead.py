@@ -3,7 +3,7 @@
 python -m benchmarks.overhead [--examples 100] [--shard-size 50] [--defence block-shuffle] [--source nominal]
 
 The bare loop attacks shard after shard and has the referee judge them, in one process. The harness does the same with
-a worker process, claims, checks, images on disk and a transaction a shard. Both are warm: every computation was
+a worker process, claims, checks, images on disk and one transaction per shard. Both are warm: every computation was
 compiled before, on another seed. Wall time is what counts on an idle machine; processor time, of the driver and its
 workers, hardly changes on a busy one.
 """

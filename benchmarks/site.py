@@ -95,7 +95,7 @@ def main() -> None:
         start, part = (
             next(out.glob(f"examples/board-*/{name}.js")).stat().st_size / 1024 for name in ("index", "00000")
         )
-        print(f"explorer of a board: {start:.0f} KiB to start, {part:.0f} KiB a hundred examples")
+        print(f"explorer of a board: {start:.0f} KiB to start, {part:.0f} KiB per hundred examples")
         _browse(home, next(out.glob("examples/board-*.html")))
 
 

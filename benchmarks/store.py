@@ -1,6 +1,6 @@
 """All Best Known and Best Adversary numbers from 10 million synthetic rows: how long it takes, and that they are right.
 
-python benchmarks/store.py [--boards 10] [--examples 10000] [--attacks 4] [--sources 25] [--db FILE]
+python -m benchmarks.store [--boards 10] [--examples 10000] [--attacks 4] [--sources 25] [--db FILE]
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 from sqlalchemy.engine import Engine as Database
 
 from bench.store import queries, schema
@@ -28,69 +29,52 @@ def fill(
     """
     random, expected = np.random.default_rng(0), {}
     insert = f"INSERT INTO result VALUES ({','.join('?' * 16)})"
+    cells = [(1, 1)] + [(a, s) for a in range(2, attacks + 2) for s in range(2, sources + 2)]
     with writing(database) as connection:
-        connection.execute(
-            sa.insert(schema.run).values(
-                id=1, started="2020", command="", preset="synthetic", spec_json="{}", versions_json="{}", device=""
-            )
-        )
-        thing = {"version": "1", "params_json": "{}"}
-        for identity, name in enumerate(["clean", *(f"a{i}" for i in range(attacks))], 1):
-            connection.execute(sa.insert(schema.attack).values(id=identity, name=name, fingerprint=name, **thing))
-        for identity, name in enumerate(["clean", *(f"s{i}" for i in range(sources))], 1):
-            connection.execute(sa.insert(schema.source).values(id=identity, name=name, fingerprint=name, **thing))
-        cells = [(1, 1)] + [(a, s) for a in range(2, attacks + 2) for s in range(2, sources + 2)]
+        run = {"id": 1, "started": "2020", "command": "", "preset": "synthetic", "device": ""}
+        connection.execute(sa.insert(schema.run).values(spec_json="{}", versions_json="{}", **run))
+        for table, letter, count in ((schema.attack, "a", attacks), (schema.source, "s", sources)):
+            for identity, name in enumerate(["clean", *(f"{letter}{i}" for i in range(count))], 1):
+                connection.execute(sa.insert(table).values(id=identity, **_thing(name)))
         for board in range(1, boards + 1):
-            connection.execute(
-                sa.insert(schema.defence).values(
-                    id=board,
-                    name=f"d{board}",
-                    fingerprint=f"d{board}",
-                    keyed=True,
-                    key_id="x",
-                    weights_sha256="",
-                    description="",
-                    **thing,
-                )
-            )
-            connection.execute(
-                sa.insert(schema.board).values(
-                    id=board,
-                    defence_id=board,
-                    dataset="synthetic",
-                    examples_sha256="",
-                    norm="linf",
-                    epsilon=8 / 255,
-                    n_examples=examples,
-                    fingerprint=f"b{board}",
-                )
-            )
             correct = random.random((examples, len(cells))) < random.uniform(0.97, 1.0)
             expected[board] = int(correct.all(axis=1).sum())
-            for column, (attack, source) in enumerate(cells):
-                connection.execute(
-                    sa.insert(schema.cell).values(
-                        board_id=board,
-                        attack_id=attack,
-                        source_id=source,
-                        run_id=1,
-                        strategy="x",
-                        inside_threat_model=True,
-                        status="done",
-                        n_done=examples,
-                        n_correct=int(correct[:, column].sum()),
-                        gradients=0,
-                        queries=0,
-                        seconds=0,
-                        flags_json="{}",
-                        doubts_json="{}",
-                        parts_json="[]",
-                        updated="2020",
-                    )
-                )
+            _board(connection, board, examples)
+            for (attack, source), n_correct in zip(cells, correct.sum(axis=0).tolist(), strict=True):
+                _cell(connection, (board, attack, source), examples, n_correct)
             rows = _rows(board, correct, cells, random if answers else None)
             connection.connection.cursor().executemany(insert, rows)
     return expected
+
+
+def _thing(name: str) -> dict[str, str]:
+    return {"name": name, "fingerprint": name, "version": "1", "params_json": "{}"}
+
+
+def _board(connection: Connection, identity: int, examples: int) -> None:
+    """A board with a defence of its own, both of this id."""
+    connection.execute(
+        sa.insert(schema.defence).values(
+            id=identity, keyed=True, key_id="x", weights_sha256="", description="", **_thing(f"d{identity}")
+        )
+    )
+    connection.execute(
+        sa.insert(schema.board).values(
+            id=identity, defence_id=identity, dataset="synthetic", examples_sha256="", norm="linf", epsilon=8 / 255,
+            n_examples=examples, fingerprint=f"b{identity}",
+        )
+    )  # fmt: skip
+
+
+def _cell(connection: Connection, key: tuple[int, int, int], examples: int, n_correct: int) -> None:
+    board, attack, source = key
+    connection.execute(
+        sa.insert(schema.cell).values(
+            board_id=board, attack_id=attack, source_id=source, run_id=1, strategy="x", inside_threat_model=True,
+            status="done", n_done=examples, n_correct=n_correct, gradients=0, queries=0, seconds=0, flags_json="{}",
+            doubts_json="{}", parts_json="[]", updated="2020",
+        )
+    )  # fmt: skip
 
 
 def _rows(

@@ -1,24 +1,20 @@
 """Trains the two CIFAR-10 networks that `benchmarks/attacks.py` attacks: a nominal and an adversarial one.
 
     bench data fetch
-    python benchmarks/train_networks.py --out networks
+    python -m benchmarks.train_networks --out networks
 
-Small on purpose (about 4 million multiplications an image), so that AutoAttack on a hundred images takes minutes on
+Small on purpose (about 4 million multiplications per image), so that AutoAttack on a hundred images takes minutes on
 two cores. The adversarial one is trained by a single step of FGSM from a random start (Wong et al., 2020).
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-
-sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 EPSILON = 8 / 255
 BATCH = 128

@@ -63,7 +63,7 @@ class Fit:
     losses: np.ndarray  # B×steps: each mini-batch's loss, before its step
 
 
-def fit(images: np.ndarray | tf.Tensor, key: int, config: LinacConfig | None = None) -> Fit:
+def fit(images: np.ndarray | tf.Tensor, key: int | np.integer[Any], config: LinacConfig | None = None) -> Fit:
     """Fits standardised images (B×I×J×3). An image's result does not depend on its companions, to the last bit."""
     config = config or LinacConfig()
     images = np.asarray(images, np.float32)
@@ -155,7 +155,7 @@ def _on_gpu() -> bool:
     return bool(tf.config.list_physical_devices("GPU"))
 
 
-def _fitter(shape: Sequence[int | None], key: int, config: LinacConfig) -> Fitter:
+def _fitter(shape: Sequence[int | None], key: int | np.integer[Any], config: LinacConfig) -> Fitter:
     """Checks the request, and draws the key's numbers."""
     _check_key(key)
     if len(shape) != 4 or shape[3] != 3 or shape[1] is None or shape[2] is None:
