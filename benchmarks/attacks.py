@@ -31,7 +31,7 @@ CONTESTS: dict[str, tuple[str, ...]] = {
     "rules": ("ours:adam", *(f"ours:sign-{size}" for size in (0.1, 0.25, 0.5, 1.0))),
     "parts": tuple(f"{who}:{part}" for part in PARTS for who in ("ours", "pyautoattack")),
 }
-STEPS, RESTARTS = 20, 10  # of the contest of strength; 200 gradients an example for everybody
+STEPS, RESTARTS = 20, 10  # of the contest of strength; 200 gradients per example for everybody
 SPEED_STEPS = 40
 RULE_STEPS, RULE_RESTARTS = 20, 2  # of the contest of step rules
 

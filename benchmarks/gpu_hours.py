@@ -15,7 +15,7 @@ from bench.evaluation.calibration import defended, recipe_of
 from bench.evaluation.estimate import Count
 from bench.models.architecture import Architecture
 
-# Peak of dense float32 products (TF32 where the GPU has it), in 10^12 operations a second, and the share assumed.
+# Peak of dense float32 products (TF32 where the GPU has it), in 10^12 operations per second, and the share assumed.
 GPUS = {"V100": (15.7, 0.60), "A100": (156.0, 0.35), "H100": (495.0, 0.30)}
 IMAGES = 50_000
 
