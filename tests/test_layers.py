@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import graphlib
 import json
 import resource
@@ -115,14 +116,20 @@ def imports(root: Path) -> Iterator[Import]:
     known = modules(root)
     for name, path in known.items():
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        for node in ast.walk(ast.parse((root / path).read_text())):
-            for target in _targets(node, package):
-                found = _resolved(target, known)
-                if found is not None and found != name:
-                    yield Import(name, found, f"{path}:{node.lineno}")  # type: ignore[attr-defined]
+        for line, target in _imported((root / path).read_text(), package):
+            found = _resolved(target, known)
+            if found is not None and found != name:
+                yield Import(name, found, f"{path}:{line}")
 
 
-def _targets(node: ast.AST, package: str) -> list[str]:
+@functools.cache
+def _imported(text: str, package: str) -> list[tuple[int, str]]:
+    """What the text of a module of a package imports: the line, and the name in full."""
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom | ast.Call)]
+    return [(node.lineno, target) for node in nodes for target in _targets(node, package)]
+
+
+def _targets(node: ast.Import | ast.ImportFrom | ast.Call, package: str) -> list[str]:
     """The names that a node imports, in full."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
@@ -130,10 +137,9 @@ def _targets(node: ast.AST, package: str) -> list[str]:
         above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
         module = ".".join([*above, *([node.module] if node.module else [])])
         return [f"{module}.{alias.name}" for alias in node.names]
-    if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
-            return [node.args[0].value]
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if called in ("import_module", "__import__") and node.args and isinstance(node.args[0], ast.Constant):
+        return [str(node.args[0].value)]
     return []
 
 
