@@ -61,8 +61,9 @@ class Tracker:
         """At the speed so far; None while there is nothing to tell it from."""
         if self._began is None or not self._timed or self._last == self._began:
             return None
-        seconds = (self._last - self._began) / self._timed * max(self.total - self.done, 0.0)
-        return max(seconds - (monotonic() - self._last), 0.0)
+        now, left = monotonic(), max(self.total - self.done, 0.0)
+        seconds = (self._last - self._began) / self._timed * left - (now - self._last)
+        return seconds if seconds >= 0 else (now - self._began) / self._timed * left  # late: the wait counts as well
 
     @property
     def title(self) -> str:

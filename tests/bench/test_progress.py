@@ -38,6 +38,8 @@ def test_the_time_left_follows_the_speed_after_the_first_piece(clock: Clock) -> 
     assert tracker.seconds_left == pytest.approx(6 / 2 * 6)
     clock.now += 3
     assert tracker.seconds_left == pytest.approx(15), "it counts down in between"
+    clock.now += 21
+    assert tracker.seconds_left == pytest.approx(30 / 2 * 6), "what is late is slower than it seemed"
     assert tracker.share == pytest.approx(0.4)
 
 
