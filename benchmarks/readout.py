@@ -60,7 +60,9 @@ def main(requests: list[str]) -> None:
         ]
         seconds = time.process_time() - started
         share = explained(np.concatenate([part.numpy() for part in parts]), standardise(images))
-        print(f"{request}: {share:.3f} of the variance, {len(images) / seconds:.0f} images per second of CPU", flush=True)
+        print(
+            f"{request}: {share:.3f} of the variance, {len(images) / seconds:.0f} images per second of CPU", flush=True
+        )
 
 
 if __name__ == "__main__":
