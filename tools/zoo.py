@@ -74,7 +74,7 @@ def halve(artifact: Artifact) -> None:
     folder = artifacts.ZOO / artifact.path.name
     folder.mkdir(parents=True, exist_ok=True)
     halves = {name: value.astype(np.float16) for name, value in weights.read_arrays(artifact.weights).items()}
-    np.savez_compressed(folder / "weights.npz", **halves)
+    np.savez_compressed(folder / "weights.npz", **halves)  # type: ignore[arg-type]
     record = {**artifact.record, "precision": "float16", "weights_sha256": of_file(folder / "weights.npz")}
     content = {"fingerprint": artifact.fingerprint, "spec": artifact.spec, "record": record}
     (folder / "artifact.json").write_text(json.dumps(content, indent=1) + "\n")

@@ -74,7 +74,7 @@ def sensitivity(name: str, sizes: Sizes, results: Results) -> Figure:
         Series(f"{title}, paper", [Point(v, accuracy) for v, accuracy in published[measure]], dashed_from=place)
         for place, (measure, title) in enumerate(measures.items())
     ]
-    title = contents.TITLES[name]
+    title = paper.TITLES[name]
     caption = f"PGD from {sizes.sweep_source} on LINAC with this one setting changed. Whiskers: 95 % interval. {DASHED}"
     return Figure(name, title, caption, svg.lines(lines, axis, title=title), _frame(sweep.setting, ours, published))
 

@@ -176,9 +176,12 @@ def test_a_secret_key_is_never_computed_with(small: spec.Spec, monkeypatch: pyte
     from bench.attacker_keys import PAPER_KEYS
 
     real, used = defences.linac.fit, list[int]()
-    monkeypatch.setattr(
-        defences.linac, "fit", lambda images, key, config: used.append(key) or real(images, key, config)
-    )
+
+    def fit(images: np.ndarray, key: int, config: Any) -> Any:
+        used.append(key)
+        return real(images, key, config)
+
+    monkeypatch.setattr(defences.linac, "fit", fit)
     for name in FITTED:
         figure = make(name, small, SECRET)
         text = figure.caption + figure.title + str(figure.chart) + figure.data.to_csv()

@@ -50,7 +50,7 @@ def of_keys(name: str, number: int, spec: Spec, key: PrivateKey | None) -> Figur
 
 def columns(channels: int) -> int:
     """How many channels stand side by side: 16 of 256, 8 of 32."""
-    return 2 ** math.ceil(math.log2(channels) / 2)
+    return 1 << math.ceil(math.log2(channels) / 2)
 
 
 def grid(shown: np.ndarray) -> np.ndarray:
