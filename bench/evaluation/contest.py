@@ -22,7 +22,9 @@ from bench.models import catalogue
 from bench.models.classifier import Classifier
 from bench.plan import Pair
 from bench.spec import Spec
-from bench.support.fingerprint import canonical, fingerprint, of_file
+from bench.store import identity
+from bench.store.identity import Row
+from bench.support.fingerprint import of_file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,82 +79,44 @@ class Contest:
             self.command,
         )
 
-    def defence_row(self) -> dict[str, Any]:
-        return defence_row(
-            self.defence_name, self.defence, self.classifier.weights_sha256, self.key.id if self.key else None
-        )
+    @functools.cached_property
+    def defence_row(self) -> Row:
+        """The defended model as the store knows it."""
+        key_id = self.key.id if self.key else None
+        return identity.defence_row(self.defence_name, self.defence, self.classifier.weights_sha256, key_id)
 
-    def board_row(self, norm: str, defence_id: int) -> dict[str, Any]:
-        identity = {
-            "defence": self.defence_row()["fingerprint"],
-            "examples": self.examples.fingerprint,
-            "norm": norm,
-            "epsilon": self.spec.epsilon[norm],
-        }
-        return {
-            "defence_id": defence_id,
-            "dataset": self.dataset.name,
-            "examples_sha256": self.examples.fingerprint,
-            "norm": norm,
-            "epsilon": self.spec.epsilon[norm],
-            "n_examples": len(self.examples),
-            "fingerprint": fingerprint(identity),
-        }
+    def board_row(self, norm: str) -> Row:
+        """Its board in a norm, but for the id of its defence."""
+        count, epsilon = len(self.examples), self.spec.epsilon[norm]
+        return identity.board_row(self.defence_row, self.dataset.name, self.examples.fingerprint, count, norm, epsilon)
 
-    def attack_row(self, pair: Pair) -> dict[str, Any]:
+    def attack_row(self, pair: Pair | None) -> Row:
+        """A pair's attack; without a pair, that of the unperturbed images."""
+        if pair is None:
+            return identity.clean_row()
         settings = dataclasses.asdict(pair.settings)
-        identity = {"name": pair.engine, "version": pair.engine_version, "settings": settings, "seed": self.spec.seed}
-        return {
-            "name": pair.engine,
-            "version": pair.engine_version,
-            "params_json": canonical({**settings, "seed": self.spec.seed}),
-            "fingerprint": fingerprint(identity),
-        }
+        return identity.attack_row(pair.engine, pair.engine_version, settings, self.spec.seed)
 
-    def source_row(self, pair: Pair) -> dict[str, Any]:
-        """A source is what it is by its strategy, the attacker's training, and the defended model it was made against."""
-        version = registry.entry("attacks", pair.strategy).load().version
-        made_of = {
-            "strategy": pair.strategy,
-            "settings": self.spec.strategies(self.defence_name).get(pair.strategy, {}),
-            "training": dict(self.spec.training),
-            "recipes": self.spec.recipes_of(pair.description.recipes, self.defence_name),
-            "training_images": self.dataset.training_fingerprint,
-            "against": self.defence_row()["fingerprint"],
-        }
+    def source_row(self, pair: Pair | None) -> Row:
+        """A pair's source; without a pair, that of the unperturbed images."""
+        if pair is None:
+            return identity.clean_row()
+        given: dict[str, Any] = {}
         if pair.source in self.own_models:
-            made_of["model_sha256"] = of_file(self.own_models[pair.source])
+            given["model_sha256"] = of_file(self.own_models[pair.source])
         if pair.needs_guess:
-            made_of["guess"] = self.guess
-        identity = {"name": pair.source, "version": version, **made_of}
-        return {
-            "name": pair.source,
-            "version": version,
-            "params_json": canonical(made_of),
-            "fingerprint": fingerprint(identity),
-        }
-
-
-def defence_row(name: str, defence: Defence, weights_sha256: str, key_id: str | None) -> dict[str, Any]:
-    """A defended model's row: the algorithm and its settings, the classifier's weights, and the name of the key."""
-    settings = dataclasses.asdict(defence.settings)
-    identity = {
-        "name": name,
-        "version": defence.version,
-        "settings": settings,
-        "weights": weights_sha256,
-        "key": key_id,
-    }
-    return {
-        "name": name,
-        "version": defence.version,
-        "params_json": canonical(settings),
-        "fingerprint": fingerprint(identity),
-        "keyed": defence.keyed,
-        "key_id": key_id,
-        "weights_sha256": weights_sha256,
-        "description": registry.entry("defences", name).description,
-    }
+            given["guess"] = self.guess
+        return identity.source_row(
+            pair.source,
+            registry.entry("attacks", pair.strategy).load().version,
+            strategy=pair.strategy,
+            settings=self.spec.strategies(self.defence_name).get(pair.strategy, {}),
+            training=dict(self.spec.training),
+            recipes=self.spec.recipes_of(pair.description.recipes, self.defence_name),
+            training_images=self.dataset.training_fingerprint,
+            against=self.defence_row,
+            given=given,
+        )
 
 
 def prepare(

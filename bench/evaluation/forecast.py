@@ -73,7 +73,7 @@ def _stored(request: Request, one: Planned, database: Database, say: Say) -> dic
         ready = contest.prepare(request.spec, one.defence, request.key, None, False, say)
     except UsageError:
         return {}
-    boards = [ready.board_row(norm, 0)["fingerprint"] for norm in request.spec.norms]
+    boards = [ready.board_row(norm)["fingerprint"] for norm in request.spec.norms]
     done = {}
     for pair in one.pairs:
         attack, source = ready.attack_row(pair)["fingerprint"], ready.source_row(pair)["fingerprint"]

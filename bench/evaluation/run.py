@@ -28,11 +28,11 @@ from bench.executors.base import start as start_executor
 from bench.executors.keyed import KeyedExecutor
 from bench.models import remote
 from bench.plan import Pair
-from bench.store import leases, schema, writer
+from bench.store import identity, leases, schema, writer
+from bench.store.identity import Row
 from bench.store.schema import CLEAN
 from bench.store.writer import CellKey, ShardResult
 from bench.support import devices
-from bench.support.fingerprint import fingerprint
 from bench.support.progress import Reporter, Tracker
 
 FAILURES = 3  # after so many failed shards the rest of a cell is left for another run
@@ -161,24 +161,20 @@ class Run:
             self._claims.release()
 
     def _planned(self, contest: Contest, pairs: Sequence[Pair]) -> list[PlannedCell]:
-        defence_id = writer.ensure(self._db, schema.defence, contest.defence_row())
+        defence_id = writer.ensure(self._db, schema.defence, contest.defence_row)
         cells = []
         for norm in contest.spec.norms:
-            row = contest.board_row(norm, defence_id)
-            board_id = writer.ensure(self._db, schema.board, row)
+            board = contest.board_row(norm)
+            board_id = writer.ensure(self._db, schema.board, {**board, "defence_id": defence_id})
             self.summary.board_ids.append(board_id)
             for pair in (None, *pairs):
-                cells.append(self._cell(contest, pair, norm, board_id, row["fingerprint"]))
+                cells.append(self._cell(contest, pair, norm, board_id, board))
         return cells
 
-    def _cell(self, contest: Contest, pair: Pair | None, norm: str, board_id: int, board: str) -> PlannedCell:
-        if pair is None:
-            nothing = {"name": CLEAN, "version": "1", "params_json": "{}", "fingerprint": fingerprint(CLEAN)}
-            attack_row, source_row = nothing, nothing
-        else:
-            attack_row, source_row = contest.attack_row(pair), contest.source_row(pair)
-        attack_id = writer.ensure(self._db, schema.attack, attack_row)
-        source_id = writer.ensure(self._db, schema.source, source_row)
+    def _cell(self, contest: Contest, pair: Pair | None, norm: str, board_id: int, board: Row) -> PlannedCell:
+        attack, source = contest.attack_row(pair), contest.source_row(pair)
+        attack_id = writer.ensure(self._db, schema.attack, attack)
+        source_id = writer.ensure(self._db, schema.source, source)
         key = (board_id, attack_id, source_id)
         writer.ensure_cell(
             self._db,
@@ -194,8 +190,7 @@ class Run:
         if pair is not None:
             self.summary.kept += not left
             self.summary.resumed += bool(left and done)
-        identity = fingerprint([board, attack_row["fingerprint"], source_row["fingerprint"]])
-        return PlannedCell(contest, pair, norm, key, identity, left)
+        return PlannedCell(contest, pair, norm, key, identity.cell(board, attack, source), left)
 
     def _judge_clean(self, cells: Sequence[PlannedCell]) -> None:
         while todo := self._left(cells):

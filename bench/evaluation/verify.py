@@ -253,7 +253,7 @@ class BoardCheck:
                 self.findings.without_images += shard["stop"] - shard["start"]
                 return
             else:
-                own = identity.of_cell(self.board["fingerprint"], attack["fingerprint"], source["fingerprint"])
+                own = identity.cell(self.board, attack, source)
                 if not shard["images_file"].startswith(f"{own[:16]}/"):
                     raise BenchError(f"{shard['images_file']} is of another cell")
                 adversarial = images.load(self.folder, shard["images_file"], shard["images_sha256"])

@@ -16,16 +16,15 @@ from sqlalchemy.engine import Engine as Database
 from bench.api import Defence, UsageError
 from bench.data import datasets
 from bench.data.datasets import Dataset, Split
-from bench.evaluation.contest import defence_row
 from bench.keysearch.guesses import Guess
 from bench.keysearch.process import SearchSetup, scores
 from bench.keysearch.race import Race
 from bench.models import artifacts, catalogue, weights
 from bench.models.artifacts import Artifact
 from bench.spec import Spec
-from bench.store import key_searches, schema, writer
+from bench.store import identity, key_searches, schema, writer
 from bench.store.key_searches import KeyGuess, KeySearch
-from bench.support.fingerprint import fingerprint, of_file
+from bench.support.fingerprint import of_file
 from bench.support.progress import Reporter, Tracker
 
 PAPER_IMAGES = 100
@@ -106,21 +105,21 @@ class Search:
         self._db, self._target, self._sample = database, target, sample
         self._race, self._command, self._to_the_end = race, command, to_the_end
         artifact = target.artifact
-        row = defence_row(target.name, target.defence, artifact.weights_sha256, target.classifier_spec.key)
-        values = {
-            "dataset": target.dataset.name,
-            "split": sample.split,
-            "n_images": len(sample.images),
-            "images_sha256": sample.images.fingerprint,
-            "inside_threat_model": sample.inside_threat_model,
-            "defended_accuracy": target.accuracy,
-            "defended_images": int(artifact.record["test_images"]),
-            "race_floor": race.floor,
-            "race_error": race.error,
-        }
-        identity = fingerprint({"defence": row["fingerprint"], **values})
-        defence_id = writer.ensure(database, schema.defence, row)
-        self.id = key_searches.start(database, {"defence_id": defence_id, "fingerprint": identity, **values}, command)
+        defence = identity.defence_row(target.name, target.defence, artifact.weights_sha256, target.classifier_spec.key)
+        row = identity.key_search_row(
+            defence,
+            dataset=target.dataset.name,
+            split=sample.split,
+            n_images=len(sample.images),
+            images_sha256=sample.images.fingerprint,
+            inside_threat_model=sample.inside_threat_model,
+            defended_accuracy=target.accuracy,
+            defended_images=int(artifact.record["test_images"]),
+            race_floor=race.floor,
+            race_error=race.error,
+        )
+        defence_id = writer.ensure(database, schema.defence, defence)
+        self.id = key_searches.start(database, {**row, "defence_id": defence_id}, command)
         self._waiting: list[KeyGuess] = []
         self._in_hand: dict[int, tuple[int, str]] = {}
         self.found_at: dict[int, int] = {}  # guesses that break the defence, and which of the guesses it was

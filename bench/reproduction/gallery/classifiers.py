@@ -49,7 +49,7 @@ class Models:
 
     def identity(self, name: str) -> str:
         """What a model is, without building it."""
-        row = self.contest.defence_row() if name == DEFENDED else self.contest.source_row(self._pair(name))
+        row = self.contest.defence_row if name == DEFENDED else self.contest.source_row(self._pair(name))
         return str(row["fingerprint"])
 
     def engine(self, name: str) -> str:
