@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from bench.evaluation.referee import Referee
 from bench.keys import PrivateKey
 from bench.models import artifacts, classifier
 from bench.models import recipe as recipes
-from bench.store import identity, schema, writer
+from bench.store import identity, row_format, schema, writer
 from bench.support.fingerprint import fingerprint
 from bench.support.progress import Track, Tracker, untracked
 
@@ -195,11 +195,8 @@ class BoardCheck:
             for index in own:
                 if index not in rows:
                     self._problem(cell, f"example {index}: its row is missing")
-            if shard["rows_sha256"] and len(here) == len(own) and writer.digest(here) != shard["rows_sha256"]:
-                self._problem(
-                    cell,
-                    f"examples {own.start} to {own.stop - 1}: a row was changed since it was written (sha256 differs)",
-                )
+            if shard["rows_sha256"] and len(here) == len(own) and (reason := _changed(here, shard)):
+                self._problem(cell, f"examples {own.start} to {own.stop - 1}: {reason}")
         for index in sorted(rows.keys() - covered):
             self._problem(cell, f"example {index}: its row belongs to no finished shard")
 
@@ -300,6 +297,15 @@ class BoardCheck:
         shape = plugin.output_shape(dataset.shape)
         loaded = classifier.load(network, shape, len(dataset.classes), artifact.weights, artifact.weights_sha256)
         return Referee(plugin, loaded, key if defence["keyed"] else None, dataset.shape), examples
+
+
+def _changed(rows: Sequence[Row], shard: Row) -> str | None:
+    """Whether the rows of a shard are those its digest was made of."""
+    try:
+        same = row_format.digest(rows, shard["rows_version"]) == shard["rows_sha256"]
+    except BenchError as error:
+        return str(error)
+    return None if same else "a row was changed since it was written (sha256 differs)"
 
 
 def _key(cell: Row) -> writer.CellKey:

@@ -18,8 +18,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from bench.api import BenchError
+from bench.exchange.layout import FORMATS, Format
+from bench.store import row_format
 
-FORMAT = "bench-results-1"
 MANIFEST = "manifest.json"
 MEMBERS = {  # what may be in an archive, and how large it may be
     MANIFEST: (re.compile(r"manifest\.json"), 2**28),
@@ -48,6 +49,8 @@ class Archive:
             raise Refused(f"{path} is no archive of results, or is cut short: {error}") from error
         self._members = self._checked_members()
         self.manifest = self._checked_manifest()
+        self.format: Format = FORMATS[self.manifest["format"]]
+        self.rows_version = self._checked_rows_version()
 
     def __enter__(self) -> Archive:
         return self
@@ -91,14 +94,26 @@ class Archive:
         if MANIFEST not in self._members:
             self.refuse(f"it has no {MANIFEST}")
         manifest = self.json(self._read(MANIFEST), MANIFEST)
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            self.refuse(f"its format is not {FORMAT}")
+        said = manifest.get("format") if isinstance(manifest, dict) else None
+        if not isinstance(said, str) or said not in FORMATS:
+            known = " and ".join(FORMATS)
+            self.refuse(f"its format is {ascii(said)[:80]}, and this bench reads {known}: update bench, if it is newer")
         files = manifest.get("files")
         if not isinstance(files, dict) or not all(isinstance(value, str) for value in files.values()):
             self.refuse("its manifest names no files")
         if odd := files.keys() ^ (self._members.keys() - {MANIFEST}):
             self.refuse(f"{min(odd)} is in its manifest or among its members, but not in both")
         return manifest
+
+    def _checked_rows_version(self) -> int:
+        version = self.format.rows_version or self.manifest.get("rows_version")
+        if type(version) is not int:
+            self.refuse("its manifest does not say of which version its rows are")
+        try:
+            row_format.columns(version)
+        except BenchError as error:
+            self.refuse(str(error))
+        return version
 
     def _read(self, name: str) -> bytes:
         try:

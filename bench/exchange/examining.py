@@ -11,11 +11,12 @@ import sqlalchemy as sa
 
 from bench.api import UsageError
 from bench.exchange.archive import Archive
-from bench.exchange.layout import FLOATS, TABLES, Rows, Tables, cell_of
+from bench.exchange.layout import TABLES, Rows, Tables, cell_of, dtype
 from bench.models import artifacts
 from bench.models import recipe as recipes
 from bench.models.architecture import NotInstalled
-from bench.store.writer import VALUES, CellKey
+from bench.store import about, row_format
+from bench.store.writer import CellKey
 from bench.support.files import atomic_write
 from bench.support.fingerprint import fingerprint, of_file
 
@@ -34,7 +35,10 @@ def examine(archive: Archive, staged: Path) -> tuple[Tables, list[Rows]]:
 
 
 def _checked(archive: Archive) -> Tables:
-    """The tables of a manifest, if every value is of its column's type and every row belongs to another."""
+    """The tables of a manifest, if every value is of its column's type and every row belongs to another.
+
+    What an older format does not have is filled in.
+    """
     given = archive.manifest.get("tables")
     if not isinstance(given, dict) or set(given) != {table.name for table in TABLES}:
         archive.refuse("its manifest does not have the tables of a run")
@@ -43,15 +47,18 @@ def _checked(archive: Archive) -> Tables:
             archive.refuse(f"its table {table.name} is no list")
         for place, row in enumerate(given[table.name]):
             _check_row(archive, table, place, row)
-    _check_references(archive, given)
-    return given
+    missing = archive.format.missing
+    tables = {name: [{**missing.get(name, {}), **row} for row in rows] for name, rows in given.items()}
+    _check_references(archive, tables)
+    return tables
 
 
 def _check_row(archive: Archive, table: sa.Table, place: int, row: Any) -> None:
     where = f"row {place} of its table {table.name}"
-    if not isinstance(row, dict) or set(row) != {column.name for column in table.columns}:
+    columns = [column for column in table.columns if column.name not in archive.format.missing.get(table.name, {})]
+    if not isinstance(row, dict) or set(row) != {column.name for column in columns}:
         archive.refuse(f"{where} does not have the table's columns")
-    for column in table.columns:
+    for column in columns:
         value = row[column.name]
         if value is None and column.nullable:
             continue
@@ -68,6 +75,8 @@ def _check_row(archive: Archive, table: sa.Table, place: int, row: Any) -> None:
             parsed = archive.json(str(value).encode(), f"{column.name} of {where}")
             if not isinstance(parsed, list if column.name == "parts_json" else dict):
                 archive.refuse(f"{where}: {column.name} has no such form")
+            if column.name == "about_json" and (reason := about.problem(parsed)):
+                archive.refuse(f"{where}: a description holds strings, numbers and lists of strings; {reason}")
 
 
 def _check_references(archive: Archive, tables: Tables) -> None:
@@ -91,6 +100,10 @@ def _check_references(archive: Archive, tables: Tables) -> None:
         key = cell_of(shard)
         if key not in cells or shard["status"] != "done":
             archive.refuse("a shard belongs to no cell, or is not done")
+        if not 1 <= (shard["rows_version"] or 0) <= archive.rows_version:
+            archive.refuse(
+                f"a shard has rows of version {shard['rows_version']}, the file those of 1 to {archive.rows_version}"
+            )
         if not reached.get(key, 0) <= shard["start"] < shard["stop"] <= boards[key[0]]["n_examples"]:
             archive.refuse(f"the shards of a cell overlap, or leave its board ({shard['start']} to {shard['stop']})")
         reached[key] = shard["stop"]
@@ -102,20 +115,20 @@ def _check_references(archive: Archive, tables: Tables) -> None:
 
 def _unpacked_rows(archive: Archive, place: int, cell: Mapping[str, Any], tables: Tables) -> Rows:
     """A cell's rows of `result`, exactly those of its shards."""
-    name = f"rows/{place}.npz"
+    name, wanted_columns = f"rows/{place}.npz", row_format.columns(archive.rows_version)
     columns = archive.arrays(archive.read(name), name)
-    if set(columns) != set(VALUES):
+    if set(columns) != set(wanted_columns):
         archive.refuse(f"{name} does not have the columns of a result")
     wanted = [i for s in tables["shard"] if cell_of(s) == cell_of(cell) for i in range(s["start"], s["stop"])]
     for column, values in columns.items():
-        if values.shape != (len(wanted),) or values.dtype != (np.float64 if column in FLOATS else np.int64):
-            archive.refuse(f"{name}: {column} is {values.dtype} of shape {values.shape}, not one number a row")
+        if values.shape != (len(wanted),) or values.dtype != dtype(column):
+            archive.refuse(f"{name}: {column} is {values.dtype} of shape {values.shape}, not one number per row")
         if not np.isfinite(values).all() or np.abs(values).max(initial=0) >= 2**31:
             archive.refuse(f"{name}: {column} has a value out of range")
     if sorted(columns["example_idx"].tolist()) != sorted(wanted):
         archive.refuse(f"{name} has other examples than its shards")
     lists = {column: values.tolist() for column, values in columns.items()}
-    return [{column: lists[column][i] for column in VALUES} for i in range(len(wanted))]
+    return row_format.completed([{c: lists[c][i] for c in wanted_columns} for i in range(len(wanted))])
 
 
 def _stage_images(archive: Archive, tables: Tables, staged: Path) -> None:

@@ -16,11 +16,10 @@ from sqlalchemy.engine import Engine as Database
 
 import bench
 from bench.api import BenchError, UsageError
-from bench.exchange.archive import FORMAT, MANIFEST
-from bench.exchange.layout import FLOATS, TABLES, Tables, cell_of
+from bench.exchange.archive import MANIFEST
+from bench.exchange.layout import TABLES, WRITTEN, Tables, cell_of, dtype
 from bench.models import artifacts
-from bench.store import schema, writer
-from bench.store.writer import VALUES
+from bench.store import row_format, schema, writer
 from bench.support.files import atomic_write
 from bench.support.progress import Track, untracked
 
@@ -71,7 +70,8 @@ def _packed_rows(connection: sa.Connection, key: writer.CellKey) -> bytes:
     query = sa.select(schema.result).where(writer.of_cell(schema.result, key)).order_by(schema.result.c.example_idx)
     found = connection.execute(query).mappings().all()
     packed = io.BytesIO()
-    columns = {n: np.array([row[n] for row in found], np.float64 if n in FLOATS else np.int64) for n in VALUES}
+    names = row_format.columns(row_format.newest())
+    columns = {name: np.array([row[name] for row in found], dtype(name)) for name in names}
     np.savez_compressed(packed, **columns)  # type: ignore[arg-type]
     return packed.getvalue()
 
@@ -108,5 +108,11 @@ def _write(target: Path, tables: Tables, rows: Mapping[str, bytes], files: Mappi
             digests[name] = hashlib.sha256(content).hexdigest()
             packed.writestr(name, content)
             tracker.advance(1)
-        manifest = {"format": FORMAT, "bench": bench.__version__, "tables": tables, "files": digests}
+        manifest = {
+            "format": WRITTEN,
+            "rows_version": row_format.newest(),
+            "bench": bench.__version__,
+            "tables": tables,
+            "files": digests,
+        }
         packed.writestr(MANIFEST, json.dumps(manifest, allow_nan=False), zipfile.ZIP_DEFLATED)

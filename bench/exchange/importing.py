@@ -20,6 +20,7 @@ from bench.keys import PrivateKey
 from bench.models import artifacts
 from bench.store import schema, writer
 from bench.store.database import open_database, user_errors, writing
+from bench.store.redaction import redacted_command
 from bench.store.writer import ShardResult
 from bench.support.files import atomic_write
 from bench.support.progress import Track, untracked
@@ -145,9 +146,10 @@ def _merge_cell(
 
 
 def _place(target: Database, table: sa.Table, row: Mapping[str, Any]) -> int:
-    return writer.ensure(target, table, {name: value for name, value in row.items() if name != "id"})
+    return writer.ensure(target, table, {name: value for name, value in row.items() if name != "id"}, imported=True)
 
 
 def _run(target: Database, row: Mapping[str, Any]) -> int:
     kept = ("preset", "spec_json", "versions_json", "device", "git_commit")
-    return writer.start_run(target, {"command": f"imported: {row['command']}", **{name: row[name] for name in kept}})
+    command = f"imported: {redacted_command(row['command'])}"
+    return writer.start_run(target, {"command": command, **{name: row[name] for name in kept}})

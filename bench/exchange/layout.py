@@ -1,21 +1,50 @@
-"""Which tables the file of a run's results holds, and of what types."""
+"""What the file of a run's results holds: its tables, the types of its rows, and what each format has of them.
+
+A new column of a table, once released, makes a new format: the formats before get it in `missing`, with the value that
+their rows have. A new column of `result` needs none: rows go by the version of `bench.store.row_format`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import sqlalchemy as sa
 
 from bench.store import schema
 from bench.store.writer import CellKey
 
 TABLES = (schema.run, schema.defence, schema.attack, schema.source, schema.board, schema.cell, schema.shard)
-FLOATS = {c.name for c in schema.result.columns if isinstance(c.type, sa.Float)}
 
 Tables = dict[str, list[dict[str, Any]]]
 Rows = list[dict[str, Any]]
 """The rows of `result` of one cell, without its ids."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """One way of writing the file."""
+
+    missing: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    """By table: the columns that came later, and what they hold for rows of this format."""
+    rows_version: int | None = None
+    """The version of all its rows; None where the manifest says it."""
+
+
+FORMATS = {
+    "bench-results-1": Format(
+        {"attack": {"about_json": None}, "source": {"about_json": None}, "shard": {"rows_version": 1}}, rows_version=1
+    ),
+    "bench-results-2": Format(),
+}
+WRITTEN = "bench-results-2"
+
+
+def dtype(column: str) -> type[np.float64] | type[np.int64]:
+    """How a column of `result` is written."""
+    return np.float64 if isinstance(schema.result.c[column].type, sa.Float) else np.int64
 
 
 def cell_of(row: Mapping[str, Any]) -> CellKey:

@@ -13,6 +13,7 @@ from typing import Any
 
 from bench import registry
 from bench.api import BenchError, Defence
+from bench.store.about import About, to_json
 from bench.store.schema import CLEAN
 from bench.support.fingerprint import canonical, fingerprint
 
@@ -47,14 +48,14 @@ def board_row(
     return {**row, "fingerprint": of_board(row, defence["fingerprint"])}
 
 
-def attack_row(engine: str, version: str, settings: Mapping[str, Any], seed: int) -> Row:
-    """An engine with its settings and the run's seed."""
+def attack_row(engine: str, version: str, settings: Mapping[str, Any], seed: int, about: About | None = None) -> Row:
+    """An engine with its settings and the run's seed. `about` is what it says of itself: no part of the fingerprint."""
     if engine == CLEAN:
         raise BenchError(f"an engine is called '{CLEAN}', which is what the unperturbed images are called: rename it")
     if "seed" in settings:
         raise BenchError(f"engine {engine} has a setting called 'seed', which is the run's: call it something else")
     row = {"name": engine, "version": version, "params_json": canonical({**settings, "seed": seed})}
-    return {**row, "fingerprint": of_attack(row)}
+    return {**row, "fingerprint": of_attack(row), "about_json": to_json(about)}
 
 
 def source_row(
@@ -68,11 +69,12 @@ def source_row(
     training_images: str | None,
     against: Mapping[str, Any],
     given: Mapping[str, Any],
+    about: About | None = None,
 ) -> Row:
     """A source is what it is by its strategy, the attacker's training, and the defended model it was made against.
 
     `recipes` are those it may have been trained by, `against` is the defence's row, and `given` is what the user
-    brought for it: the sha256 of a model, a guessed key.
+    brought for it: the sha256 of a model, a guessed key. `about` is what it says of itself: no part of the fingerprint.
     """
     made_of = {
         "strategy": strategy,
@@ -84,7 +86,7 @@ def source_row(
         **given,
     }
     row = {"name": name, "version": version, "params_json": canonical(made_of)}
-    return {**row, "fingerprint": of_source(row)}
+    return {**row, "fingerprint": of_source(row), "about_json": to_json(about)}
 
 
 def clean_row() -> Row:

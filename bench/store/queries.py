@@ -19,7 +19,7 @@ from sqlalchemy.engine import Engine as Database
 
 from bench import norms
 from bench.api import BenchError
-from bench.store import schema
+from bench.store import about, schema
 from bench.store.schema import CLEAN
 
 
@@ -46,6 +46,9 @@ class Cell:
     updated: str
     imported: str | None = None
     """None for results of this database's own runs; of others', whether they were judged here: judged, or unjudged."""
+    attack_about: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """What the attack says of itself; empty where nothing was stored yet."""
+    source_about: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def accuracy(self) -> float | None:
@@ -236,7 +239,9 @@ def _cells(connection: Connection, board_id: int) -> list[Cell]:
             schema.cell,
             schema.attack.c.name.label("attack"),
             schema.attack.c.params_json,
+            schema.attack.c.about_json.label("attack_about"),
             schema.source.c.name.label("source"),
+            schema.source.c.about_json.label("source_about"),
         )
         .join(schema.attack, schema.cell.c.attack_id == schema.attack.c.id)
         .join(schema.source, schema.cell.c.source_id == schema.source.c.id)
@@ -263,6 +268,8 @@ def _cells(connection: Connection, board_id: int) -> list[Cell]:
             row.error,
             row.updated,
             row.imported,
+            about.from_json(row.attack_about),
+            about.from_json(row.source_about),
         )
         for row in connection.execute(query)
     ]

@@ -69,8 +69,8 @@ defence = _thing(
     Column("weights_sha256", String(64), nullable=False),
     Column("description", Text, nullable=False),
 )
-attack = _thing("attack")
-source = _thing("source")
+attack = _thing("attack", Column("about_json", Text))  # what it says of itself; no part of its fingerprint
+source = _thing("source", Column("about_json", Text))
 board = Table(
     "board",
     metadata,
@@ -132,6 +132,7 @@ shard = Table(
     Column("owner", String(200)),  # the driver that has it in hand, while it is claimed
     Column("expires", Float),  # when that claim ends, by the database's clock
     Column("rows_sha256", String(64)),  # of all the rows' values, so that no column of a row changes unseen
+    Column("rows_version", Integer),  # the version of `row_format` that the digest was made by
     PrimaryKeyConstraint("board_id", "attack_id", "source_id", "start", "stop"),
     ForeignKeyConstraint(["board_id", "attack_id", "source_id"], ["cell.board_id", "cell.attack_id", "cell.source_id"]),
 )

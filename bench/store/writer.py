@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,11 +13,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 from sqlalchemy.engine import Engine as Database
 
-from bench.store import schema
+from bench.store import row_format, schema
 from bench.store.database import retry_transient, writing
 
 CellKey = tuple[int, int, int]  # board, attack, source
-VALUES = [c.name for c in schema.result.columns if c.name not in ("board_id", "attack_id", "source_id")]
 
 
 def now() -> str:
@@ -53,13 +51,20 @@ def finish_run(database: Database, run_id: int) -> None:
 
 
 @retry_transient
-def ensure(database: Database, table: sa.Table, values: Mapping[str, Any]) -> int:
-    """The id of the row with this fingerprint; made if it is not there."""
-    wanted = sa.select(table.c.id).where(table.c.fingerprint == values["fingerprint"])
+def ensure(database: Database, table: sa.Table, values: Mapping[str, Any], imported: bool = False) -> int:
+    """The id of the row with this fingerprint; made if it is not there.
+
+    What it says of itself is brought up to date, but by somebody else's results only where nothing was said yet.
+    """
+    wanted = sa.select(table).where(table.c.fingerprint == values["fingerprint"])
     with writing(database) as connection:
-        if connection.execute(wanted).scalar() is None:
+        if connection.execute(wanted).first() is None:
             connection.execute(_unless_there(connection, table).values(**values))
-        return int(connection.execute(wanted).scalar_one())
+        found = connection.execute(wanted).mappings().one()
+        about = values.get("about_json")
+        if about is not None and about != found["about_json"] and not (imported and found["about_json"]):
+            connection.execute(sa.update(table).where(table.c.id == found["id"]).values(about_json=about))
+        return int(found["id"])
 
 
 @retry_transient
@@ -100,6 +105,7 @@ def ensure_cell(database: Database, key: CellKey, values: Mapping[str, Any], imp
 @retry_transient
 def record_shard(database: Database, key: CellKey, shard: ShardResult, n_examples: int) -> bool:
     """The shard's rows, its done mark and the cell's totals, together or not at all; False if another was first."""
+    rows = row_format.completed(shard.rows)
     with writing(database) as connection:
         row = connection.execute(sa.select(schema.cell).where(of_cell(schema.cell, key)).with_for_update()).one()
         here = overlaps(key, shard.start, shard.stop)
@@ -118,10 +124,11 @@ def record_shard(database: Database, key: CellKey, shard: ShardResult, n_example
                 seconds=shard.seconds,
                 images_file=shard.images_file,
                 images_sha256=shard.images_sha256,
-                rows_sha256=digest(shard.rows),
+                rows_sha256=row_format.digest(rows, row_format.newest()),
+                rows_version=row_format.newest(),
             )
         )
-        connection.execute(sa.insert(schema.result), [{**ids(key), **row} for row in shard.rows])
+        connection.execute(sa.insert(schema.result), [{**ids(key), **row} for row in rows])
         flags = json.loads(row.flags_json)
         for name, count in shard.flags.items():
             flags[name] = flags.get(name, 0) + int(count)
@@ -142,12 +149,6 @@ def record_shard(database: Database, key: CellKey, shard: ShardResult, n_example
             )
         )
         return True
-
-
-def digest(rows: Iterable[Mapping[str, Any]]) -> str:
-    """The sha256 of rows of `result`, every value of them, in the order of the examples."""
-    values = [[row[name] for name in VALUES] for row in sorted(rows, key=lambda row: row["example_idx"])]
-    return hashlib.sha256(json.dumps(values, separators=(",", ":")).encode()).hexdigest()
 
 
 @retry_transient

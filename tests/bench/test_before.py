@@ -1,0 +1,87 @@
+"""What the version before wrote: its database is upgraded, verified and gone on with, and its export is taken over."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from bench import keys
+from bench.api import BenchError
+from bench.evaluation.verify import verify
+from bench.exchange import importing
+from bench.store import key_searches, queries
+from bench.store.database import HEAD, open_database
+from tests.conftest import bench
+from tests.stores import rows
+
+BEFORE = Path(__file__).parents[1] / "fixtures" / "before"
+RUN = (
+    "run",
+    "--defence",
+    "block-shuffle",
+    "--preset",
+    "smoke",
+    "--examples",
+    "6",
+    "--shard-size",
+    "3",
+    "--db",
+    "bench.db",
+)
+PAIRS = ("--attack", "pgd@nominal", "--attack", "aa@bypass")
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    """A folder with the old database and its images: two norms, two attacks and a key search, 36 rows in all."""
+    shutil.copy(BEFORE / "bench.db", tmp_path)
+    with zipfile.ZipFile(BEFORE / "results.zip") as packed:
+        for name in packed.namelist():
+            if name.startswith("images/"):
+                target = tmp_path / "bench.images" / name.removeprefix("images/")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(packed.read(name))
+    return tmp_path
+
+
+def test_the_old_database_asks_to_be_upgraded_and_then_verifies(before: Path) -> None:
+    path = str(before / "bench.db")
+    with pytest.raises(BenchError, match=f"older schema 0003: run 'bench db upgrade --db {path}'"):
+        open_database(path, create=True)
+    old = rows(path)
+    done = bench("db", "upgrade", "--db", "bench.db", cwd=before)
+    assert done.stdout == f"bench.db has schema {HEAD}\n", done.stderr
+    assert rows(path) == old
+    database = open_database(path, create=False)
+    found = verify(database, before / "bench.images", keys.load(None))
+    assert (found.rows, found.without_images, found.problems, found.unjudged) == (36, 0, [], {})
+    assert all(cell.attack_about == {} == cell.source_about for b in queries.boards(database) for cell in b.cells)
+    (search,) = key_searches.found(database)
+    assert (search.defence, len(search.guesses), len(search.found)) == ("block-shuffle", 5, 1)
+
+
+def test_a_run_goes_on_with_it(before: Path) -> None:
+    """The finished cells are known again by their fingerprints, and stay as they are; others are added."""
+    old = rows(str(before / "bench.db"))
+    bench("db", "upgrade", "--db", "bench.db", cwd=before)
+    done = bench(*RUN, *PAIRS, "--attack", "square@nominal", cwd=before)
+    assert "2 done (0 resumed), 4 there already, 0 failed" in done.stdout, done.stderr
+    both = rows(str(before / "bench.db"))
+    assert [row for row in both if row[1] != "square"] == old
+    assert len(both) == len(old) + 12
+    assert bench("verify", "--db", "bench.db", cwd=before).stdout.endswith("48 rows judged again, 0 problems\n")
+
+
+def test_the_old_export_is_taken_over(before: Path, tmp_path: Path) -> None:
+    db = tmp_path / "new" / "bench.db"
+    done = importing.import_(
+        BEFORE / "results.zip", str(db), tmp_path / "new" / "bench.images", keys.load(None)
+    )
+    assert (done.cells, done.rows, done.there_already, done.unjudged) == (6, 36, 0, {})
+    assert rows(str(db)) == rows(str(before / "bench.db"))
+    database = open_database(str(db), create=False)
+    found = verify(database, tmp_path / "new" / "bench.images", keys.load(None))
+    assert (found.rows, found.problems, found.unjudged) == (36, [], {})
