@@ -82,8 +82,13 @@ class Contest:
     @functools.cached_property
     def defence_row(self) -> Row:
         """The defended model as the store knows it."""
-        key_id = self.key.id if self.key else None
-        return identity.defence_row(self.defence_name, self.defence, self.classifier.weights_sha256, key_id)
+        key_id, description = (
+            self.key.id if self.key else None,
+            registry.entry("defences", self.defence_name).description,
+        )
+        return identity.defence_row(
+            self.defence_name, self.defence, self.classifier.weights_sha256, key_id, description
+        )
 
     def board_row(self, norm: str) -> Row:
         """Its board in a norm, but for the id of its defence."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from sqlalchemy.engine import Engine as Database
 
+from bench import registry
 from bench.api import Defence, UsageError
 from bench.data import datasets
 from bench.data.datasets import Dataset, Split
@@ -104,8 +105,9 @@ class Search:
     ) -> None:
         self._db, self._target, self._sample = database, target, sample
         self._race, self._command, self._to_the_end = race, command, to_the_end
-        artifact = target.artifact
-        defence = identity.defence_row(target.name, target.defence, artifact.weights_sha256, target.classifier_spec.key)
+        artifact, key_name = target.artifact, target.classifier_spec.key
+        description = registry.entry("defences", target.name).description
+        defence = identity.defence_row(target.name, target.defence, artifact.weights_sha256, key_name, description)
         row = identity.key_search_row(
             defence,
             dataset=target.dataset.name,

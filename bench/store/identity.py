@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from bench import registry
 from bench.api import BenchError, Defence
 from bench.store.about import About, to_json
 from bench.store.schema import CLEAN
@@ -20,7 +19,7 @@ from bench.support.fingerprint import canonical, fingerprint
 Row = dict[str, Any]
 
 
-def defence_row(name: str, defence: Defence, weights_sha256: str, key_id: str | None) -> Row:
+def defence_row(name: str, defence: Defence, weights_sha256: str, key_id: str | None, description: str) -> Row:
     """A defended model: the algorithm and its settings, the classifier's weights, and the name of the key."""
     row = {
         "name": name,
@@ -29,7 +28,7 @@ def defence_row(name: str, defence: Defence, weights_sha256: str, key_id: str | 
         "keyed": defence.keyed,
         "key_id": key_id,
         "weights_sha256": weights_sha256,
-        "description": registry.entry("defences", name).description,
+        "description": description,
     }
     return {**row, "fingerprint": of_defence(row)}
 

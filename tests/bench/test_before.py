@@ -77,9 +77,7 @@ def test_a_run_goes_on_with_it(before: Path) -> None:
 
 def test_the_old_export_is_taken_over(before: Path, tmp_path: Path) -> None:
     db = tmp_path / "new" / "bench.db"
-    done = importing.import_(
-        BEFORE / "results.zip", str(db), tmp_path / "new" / "bench.images", keys.load(None)
-    )
+    done = importing.import_(BEFORE / "results.zip", str(db), tmp_path / "new" / "bench.images", keys.load(None))
     assert (done.cells, done.rows, done.there_already, done.unjudged) == (6, 36, 0, {})
     assert rows(str(db)) == rows(str(before / "bench.db"))
     database = open_database(str(db), create=False)
