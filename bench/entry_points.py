@@ -71,7 +71,7 @@ class Entry(Generic[T]):
 
 
 def entries(group: Group[T]) -> dict[str, Entry[T]]:
-    """All plug-ins of a group by name; two of one name are an error."""
+    """All plug-ins of a group by name; two of one name are an error, and so is none, as every group has built-ins."""
     found: dict[str, Entry[T]] = {}
     for point in importlib.metadata.entry_points(group=f"bench.{group.name}"):
         entry = Entry(group, point.name, package_of(point), point)
@@ -81,6 +81,11 @@ def entries(group: Group[T]) -> dict[str, Entry[T]]:
                 f"two {group.name} are called '{point.name}': one of package {other.package}, "
                 f"one of {entry.package}; uninstall one of them"
             )
+    if not found:
+        raise BenchError(
+            f"no {group.name} are registered: this package is not installed, or was before it had any; "
+            "install it again (pip install --editable .)"
+        )
     return dict(sorted(found.items()))
 
 

@@ -139,7 +139,7 @@ def _epsilons(preset: str, values: Mapping[str, Any], asked: tuple[str, ...], ep
     for norm in chosen:
         if epsilon is None and norm not in sizes:
             raise UsageError(
-                f"preset {preset} has no epsilon for norm {norm}: give --epsilon, or [epsilon] in the preset"
+                f"preset {preset} has no epsilon for norm {norm}: add it to its table [epsilon], or give --epsilon"
             )
     return {norm: parse_epsilon(sizes[norm] if epsilon is None else epsilon) for norm in chosen}
 

@@ -98,9 +98,9 @@ def bounds(count: int, total: int) -> tuple[float, float]:
 
 
 def epsilon(value: float) -> str:
-    """8/255 where it is a whole number of grey levels, else the number."""
+    """8/255 where it is a whole number of grey levels below 255, else the number."""
     levels = value * 255
-    return f"{round(levels)}/255" if levels >= 1 and abs(levels - round(levels)) < 1e-9 else f"{value:g}"
+    return f"{round(levels)}/255" if 1 <= levels < 255 and abs(levels - round(levels)) < 1e-9 else f"{value:g}"
 
 
 def settings(values: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
+from bench import norms
 from bench.api import UsageError
 from bench.exchange.archive import Archive
 from bench.exchange.layout import TABLES, Rows, Tables, cell_of, dtype
@@ -89,6 +90,8 @@ def _check_references(archive: Archive, tables: Tables) -> None:
     for board in tables["board"]:
         if board["defence_id"] not in known["defence"] or not 0 < board["n_examples"] <= MOST_EXAMPLES:
             archive.refuse(f"board {board['id']} has no defence, or {board['n_examples']} examples")
+        if board["norm"] not in norms.entries():
+            archive.refuse(f"board {board['id']} is in norm '{board['norm']}', which is not installed here")
     if len(cells) != len(tables["cell"]) or not cells:
         archive.refuse("a cell is in it twice, or there is none")
     for cell in tables["cell"]:
