@@ -56,7 +56,8 @@ class Norm(abc.ABC):
     @staticmethod
     def changes(images: np.ndarray, adversarial: np.ndarray) -> np.ndarray:
         """By how much every value was changed, in float64: N×H×W×C twice to N×(H·W·C)."""
-        return (adversarial.astype("float64") - images.astype("float64")).reshape(len(images), -1)
+        delta: np.ndarray = adversarial.astype("float64") - images.astype("float64")
+        return delta.reshape(len(images), -1)
 
     @abc.abstractmethod
     def ball(self) -> Ball:

@@ -7,7 +7,7 @@ weights of its own in batched matmuls, and the whole fit is one compiled loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -68,7 +68,9 @@ class Fitter:
         tensors = [tf.convert_to_tensor(tensor, self._dtype) for tensor in (images, upstream)]
         return self._in_buckets(lambda x, u: self._gradient(x, u, layer), tensors, self.gradient_bucket, self._dtype)
 
-    def _in_buckets(self, function: Callable, tensors: list[tf.Tensor], size: int, signature: object) -> tf.Tensor:
+    def _in_buckets(
+        self, function: Callable[..., Any], tensors: list[tf.Tensor], size: int, signature: object
+    ) -> tf.Tensor:
         """`function` on buckets of so many images, the last one padded, and what it gives put together again (B×…)."""
         count = tf.shape(tensors[0])[0]
         buckets = -(-count // size)
@@ -131,7 +133,7 @@ class Fitter:
         """All steps of an epoch; losses (steps×B)."""
         length = self._steps_an_epoch
 
-        def body(step: tf.Tensor, state: State, losses: tf.TensorArray) -> tuple:
+        def body(step: tf.Tensor, state: State, losses: tf.TensorArray) -> tuple[Any, ...]:
             state, loss = self._step(state, targets, epoch * length + step)
             return step + 1, state, losses.write(step, loss)
 
@@ -148,7 +150,7 @@ class Fitter:
     def _fit_bucket(self, images: tf.Tensor, layers: tuple[int, ...]) -> tuple[list[tf.Tensor], tf.Tensor]:
         targets = tf.reshape(images, [images.shape[0], -1, 3])
 
-        def body(epoch: tf.Tensor, state: State, losses: tf.TensorArray) -> tuple:
+        def body(epoch: tf.Tensor, state: State, losses: tf.TensorArray) -> tuple[Any, ...]:
             state, epoch_losses = self._epoch(state, targets, epoch)
             return epoch + 1, state, losses.write(epoch, epoch_losses)
 
@@ -173,7 +175,7 @@ class Fitter:
         def keep(arrays: list[tf.TensorArray], epoch: tf.Tensor, state: State) -> list[tf.TensorArray]:
             return [a.write(epoch, part) for a, part in zip(arrays, tf.nest.flatten(state), strict=True)]
 
-        def forward(epoch: tf.Tensor, state: State, kept: list[tf.TensorArray]) -> tuple:
+        def forward(epoch: tf.Tensor, state: State, kept: list[tf.TensorArray]) -> tuple[Any, ...]:
             kept = keep(kept, epoch, state)
             return epoch + 1, self._epoch(state, targets, epoch)[0], kept
 
@@ -188,7 +190,7 @@ class Fitter:
         slopes = tape.gradient(output, state[0], tf.reshape(upstream, output.shape), tf.UnconnectedGradients.ZERO)
         adjoint = [slopes, *[[tf.zeros_like(part) for part in parts] for parts in state[1:]]]
 
-        def backward(epoch: tf.Tensor, adjoint: State, to_images: tf.Tensor) -> tuple:
+        def backward(epoch: tf.Tensor, adjoint: State, to_images: tf.Tensor) -> tuple[Any, ...]:
             start = tf.nest.pack_sequence_as(initial, [tf.gather(part, epoch) for part in stacked])
             with tf.GradientTape() as tape:
                 tape.watch([start, targets])

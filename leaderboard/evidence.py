@@ -47,7 +47,7 @@ def best_known(outcomes: Outcomes, columns: Sequence[int] | None = None) -> np.n
     chosen = outcomes.counted if columns is None else columns
     if outcomes.clean is None or not chosen:
         return None
-    return outcomes.clean & withstood(outcomes, chosen)
+    return np.asarray(outcomes.clean & withstood(outcomes, chosen))
 
 
 def known_count(outcomes: Outcomes, columns: Sequence[int]) -> int | None:
@@ -143,4 +143,4 @@ def shown_cells(outcomes: Outcomes) -> np.ndarray:
         return np.full(len(outcomes.labels), -1)
     wrong = ~outcomes.correct[:, order]
     first, closest = wrong.argmax(axis=1), outcomes.margin[:, order].argmin(axis=1)
-    return np.array(order)[np.where(wrong.any(axis=1), first, closest)]
+    return np.asarray(np.array(order)[np.where(wrong.any(axis=1), first, closest)])

@@ -26,7 +26,7 @@ def frame(x: float, y: float, width: float, height: float) -> Markup:
 
 def as_bytes(images: np.ndarray) -> np.ndarray:
     """Images in [0,1], cut off outside, as uint8; any shape."""
-    return np.rint(np.clip(images, 0, 1) * 255).astype(np.uint8)
+    return np.asarray(np.rint(np.clip(images, 0, 1) * 255), np.uint8)
 
 
 def tiles(images: np.ndarray, columns: int, gap: int = 0) -> np.ndarray:

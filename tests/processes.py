@@ -69,7 +69,7 @@ def python(code: str, *arguments: object, **options: Any) -> subprocess.Complete
 
 
 def bench(
-    *arguments: object, cwd: Path, timeout: float = LIMIT, **environment: str
+    *arguments: object, cwd: Path, timeout: float = LIMIT, **environment: Any
 ) -> subprocess.CompletedProcess[str]:
     """Runs `bench …` in a folder, as a user would."""
     return run(bench_command(*arguments), cwd, timeout, environment=environment)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import sys
 
-from numpy._core import _multiarray_umath as numpy_core
+from numpy._core import _multiarray_umath as numpy_core  # type: ignore[attr-defined]
 
 WIDTHS = ("avx2", "avx512")
 

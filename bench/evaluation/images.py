@@ -47,6 +47,6 @@ def load(folder: Path, name: str, sha256: str | None) -> np.ndarray:
         raise BenchError(f"{path} was changed since it was written (sha256 differs)")
     try:
         with np.load(path, allow_pickle=False) as file:
-            return file["images"]
+            return np.asarray(file["images"])
     except (ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
         raise BenchError(f"{path} cannot be read: {error}") from error

@@ -103,7 +103,7 @@ class Archive:
             self.refuse("its manifest names no files")
         if odd := files.keys() ^ (self._members.keys() - {MANIFEST}):
             self.refuse(f"{min(odd)} is in its manifest or among its members, but not in both")
-        return manifest
+        return dict(manifest)
 
     def _checked_rows_version(self) -> int:
         version = self.format.rows_version or self.manifest.get("rows_version")

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -85,7 +86,7 @@ class Claims:
     def _own(self) -> list[sa.ColumnElement[bool]]:
         return [schema.shard.c.owner == self.owner, schema.shard.c.status == "claimed"]
 
-    def _holds(self, shard: sa.Row, now: float) -> bool:
+    def _holds(self, shard: sa.Row[Any], now: float) -> bool:
         """Whether another driver still has the shard: its claim has not ended, and it is not known to be dead.
 
         A claim that ends later than any claim can was made before the clock was set back: it counts for nothing.
@@ -93,7 +94,7 @@ class Claims:
         if shard.owner == self.owner or not now < shard.expires <= now + SECONDS:
             return False
         machine, pid, started, _ = shard.owner.split("/")
-        return machine != _machine() or _started(int(pid)) == started
+        return bool(machine != _machine() or _started(int(pid)) == started)
 
 
 def waiting_for(database: Database, keys: Collection[CellKey]) -> int:

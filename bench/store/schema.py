@@ -6,6 +6,8 @@ over all rows of an example.
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -35,7 +37,7 @@ metadata = MetaData(
 )
 
 
-def _thing(name: str, *columns: Column) -> Table:
+def _thing(name: str, *columns: Column[Any]) -> Table:
     """Something with settings, known by its fingerprint."""
     return Table(
         name,
@@ -85,7 +87,7 @@ board = Table(
 )
 
 
-def _cell_key() -> list[Column]:
+def _cell_key() -> list[Column[Any]]:
     return [
         Column("board_id", Integer, ForeignKey("board.id"), nullable=False),
         Column("attack_id", Integer, ForeignKey("attack.id"), nullable=False),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -37,7 +39,9 @@ def edge_images(seed: int, count: int = 3) -> np.ndarray:
     seed=st.integers(0, 2**16),
 )
 @settings(max_examples=150, deadline=None)
-def test_projection_never_leaves_the_ball_or_the_range(norm, epsilon, size, constant, seed):
+def test_projection_never_leaves_the_ball_or_the_range(
+    norm: Any, epsilon: float, size: float, constant: bool, seed: int
+) -> None:
     origin = edge_images(seed)
     generator = np.random.default_rng(seed)
     step = generator.normal(size=origin.shape) * size
@@ -55,7 +59,7 @@ def test_projection_never_leaves_the_ball_or_the_range(norm, epsilon, size, cons
 
 @given(norm=st.sampled_from(list(BALLS)), epsilon=st.floats(0, 2), seed=st.integers(0, 2**16))
 @settings(max_examples=30, deadline=None)
-def test_random_starts_are_inside(norm, epsilon, seed):
+def test_random_starts_are_inside(norm: Any, epsilon: float, seed: int) -> None:
     origin = edge_images(seed)
     seeds = np.arange(2 * len(origin), dtype=np.int32).reshape(-1, 2)
     start = BALLS[norm].random_start(tf.constant(origin), tf.constant(seeds), tf.constant(epsilon, tf.float32))
@@ -64,7 +68,7 @@ def test_random_starts_are_inside(norm, epsilon, seed):
 
 
 @pytest.mark.parametrize("ball", BALLS.values(), ids=list(BALLS))
-def test_steepest_has_size_one_and_gains_the_dual_norm(ball):
+def test_steepest_has_size_one_and_gains_the_dual_norm(ball: Any) -> None:
     gradient = tf.constant(np.random.default_rng(0).normal(size=(4, *SHAPE)).astype(np.float32) * 1e-25)
     gradient = tf.concat([gradient, tf.ones_like(gradient[:1]), tf.zeros_like(gradient[:1])], axis=0)
     direction = ball.steepest(gradient)
@@ -74,7 +78,7 @@ def test_steepest_has_size_one_and_gains_the_dual_norm(ball):
     np.testing.assert_allclose(gain[4], ball.dual(gradient)[4], rtol=1e-5)
 
 
-def test_a_surface_draw_has_size_one_and_an_inside_draw_is_uniform():
+def test_a_surface_draw_has_size_one_and_an_inside_draw_is_uniform() -> None:
     seeds = tf.constant(np.random.default_rng(0).integers(-(2**31), 2**31, size=(4000, 2)).astype(np.int32))
     for ball in BALLS.values():
         surface = tf.function(ball.surface)(seeds, [2, 1, 1])
@@ -84,7 +88,7 @@ def test_a_surface_draw_has_size_one_and_an_inside_draw_is_uniform():
         np.testing.assert_allclose(sizes**2, np.linspace(0, 1, len(sizes)), atol=0.04)
 
 
-def test_sums_do_not_depend_on_the_batch():
+def test_sums_do_not_depend_on_the_batch() -> None:
     values = tf.constant(np.random.default_rng(0).normal(size=(9, 31, 7, 3)).astype(np.float32))
     whole = sums.image_sum(values).numpy()
     np.testing.assert_allclose(whole, values.numpy().astype(float).sum(axis=(1, 2, 3)), rtol=1e-4)
@@ -92,7 +96,7 @@ def test_sums_do_not_depend_on_the_batch():
         assert sums.image_sum(values[row : row + 1]).numpy()[0] == whole[row]
 
 
-def test_folded_seeds_differ_and_draws_belong_to_the_example():
+def test_folded_seeds_differ_and_draws_belong_to_the_example() -> None:
     seeds = np.array([[1, 2], [1, 3], [-5, 7]], np.int32)
     folded = np.concatenate([draws.fold(seeds, number) for number in range(50)])
     assert len(np.unique(folded, axis=0)) == 150

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +42,9 @@ def assert_same(found: Attacked, expected: Attacked, rows: np.ndarray) -> None:
 @each_engine
 @each_norm
 @pytest.mark.parametrize("exact", [False, True])
-def test_batch_size_order_and_shards_change_nothing(name, norm, exact, network, sources):
+def test_batch_size_order_and_shards_change_nothing(
+    name: str, norm: str, exact: bool, network: Any, sources: Any
+) -> None:
     source = sources[exact]
     batch = a_batch(network, count=7, norm=norm, epsilon=EPSILONS[norm])
     engine = ENGINES[name]
@@ -53,7 +56,7 @@ def test_batch_size_order_and_shards_change_nothing(name, norm, exact, network, 
 @each_engine
 @each_norm
 @pytest.mark.parametrize("exact", [False, True])
-def test_the_books_are_right(name, norm, exact, network, sources):
+def test_the_books_are_right(name: str, norm: str, exact: bool, network: Any, sources: Any) -> None:
     source = sources[exact]
     batch = a_batch(network, count=6, norm=norm, epsilon=EPSILONS[norm])
     engine = ENGINES[name]
@@ -76,7 +79,7 @@ def test_the_books_are_right(name, norm, exact, network, sources):
     seed=st.integers(0, 2**16),
 )
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_image_is_in_the_ball_and_the_range(name, norm, epsilon, seed, source):
+def test_every_image_is_in_the_ball_and_the_range(name: str, norm: str, epsilon: float, seed: int, source: Any) -> None:
     generator = np.random.default_rng(seed)
     edges = np.array([0.0, 1.0, 2.0**-24, 1 - 2.0**-24, 0.5, 1 / 255, 254 / 255], np.float32)
     images = generator.choice(edges, size=(4, *SHAPE)).astype(np.float32)
@@ -90,7 +93,7 @@ def test_every_image_is_in_the_ball_and_the_range(name, norm, epsilon, seed, sou
 
 
 @each_engine
-def test_an_empty_batch_is_no_trouble(name, source, network):
+def test_an_empty_batch_is_no_trouble(name: str, source: Any, network: Any) -> None:
     batch = rows_of(a_batch(network), np.array([], int), 4)
     result = ENGINES[name].run(source, batch, ignore)
     assert result.images.shape == (0, *SHAPE)
@@ -98,7 +101,7 @@ def test_an_empty_batch_is_no_trouble(name, source, network):
 
 
 @each_engine
-def test_without_gradients_an_engine_that_needs_them_refuses(name, network):
+def test_without_gradients_an_engine_that_needs_them_refuses(name: str, network: Any) -> None:
     blind = ModelSource("query", network, has_gradient=False)
     engine = ENGINES[name]
     if engine.needs_gradient:
@@ -109,7 +112,7 @@ def test_without_gradients_an_engine_that_needs_them_refuses(name, network):
 
 
 @each_engine
-def test_another_seed_is_another_attack_and_the_same_seed_the_same(name, source, network: Network):
+def test_another_seed_is_another_attack_and_the_same_seed_the_same(name: str, source: Any, network: Network) -> None:
     batch = a_batch(network)
     first = ENGINES[name].run(source, batch, ignore)
     again = ENGINES[name].run(source, batch, ignore)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -21,19 +23,19 @@ PGD = Pgd(PgdSettings(steps=10, restarts=1))
 CE = Pgd(PgdSettings(steps=10, restarts=1, loss="ce"))
 
 
-def raised(engine, network, forward, **batch) -> dict[str, str]:
+def raised(engine: Any, network: Any, forward: Any, **batch: Any) -> dict[str, str]:
     """The doubts about an attack on `forward`, on images that `network` classifies."""
     examples = a_batch(network, **batch)
     result = engine.run(ModelSource("deceiver", forward), examples, ignore)
     return flags.doubtful(result.flags, len(examples.labels))
 
 
-def test_an_honest_network_raises_none(network):
+def test_an_honest_network_raises_none(network: Any) -> None:
     for engine in (PGD, CE, ApgdCe(ApgdSettings(steps=10)), Square(SquareSettings(queries=40, restarts=1))):
         assert raised(engine, network, network) == {}
 
 
-def test_a_quantised_input_has_no_gradient(network):
+def test_a_quantised_input_has_no_gradient(network: Any) -> Any:
     def quantised(images: tf.Tensor) -> tf.Tensor:
         return network(tf.round(images * 8) / 8)
 
@@ -42,14 +44,14 @@ def test_a_quantised_input_has_no_gradient(network):
     assert "BPDA" in found[flags.ZERO_GRADIENT]
 
 
-def test_a_loss_that_never_moves(network):
+def test_a_loss_that_never_moves(network: Any) -> Any:
     def constant(images: tf.Tensor) -> tf.Tensor:
         return 0.0 * network(images)
 
     assert {flags.STILL_LOSS, flags.ZERO_GRADIENT} <= set(raised(PGD, network, constant))
 
 
-def test_a_noisy_forward_pass(network):
+def test_a_noisy_forward_pass(network: Any) -> Any:
     def noisy(images: tf.Tensor) -> tf.Tensor:
         return network(images + tf.random.normal(tf.shape(images), stddev=0.05))
 
@@ -58,18 +60,18 @@ def test_a_noisy_forward_pass(network):
     assert flags.RANDOMISED in raised(rand, network, noisy)
 
 
-def test_saturated_logits(network):
+def test_saturated_logits(network: Any) -> None:
     found = raised(CE, network, lambda images: 1e4 * network(images))
     assert flags.SATURATED in found
     assert flags.ZERO_GRADIENT in found
     assert flags.ZERO_GRADIENT not in raised(PGD, network, lambda images: 1e4 * network(images))
 
 
-def test_probabilities_in_place_of_logits(network):
+def test_probabilities_in_place_of_logits(network: Any) -> None:
     assert flags.SOFTMAX in raised(PGD, network, lambda images: tf.nn.softmax(network(images)))
 
 
-def test_gradients_that_are_not_finite(network):
+def test_gradients_that_are_not_finite(network: Any) -> Any:
     def unstable(images: tf.Tensor) -> tf.Tensor:
         # The root's slope is infinite at 0, and infinite times 0 is not a number.
         nothing = tf.square(images - tf.stop_gradient(images))
@@ -79,7 +81,7 @@ def test_gradients_that_are_not_finite(network):
 
 
 @pytest.mark.parametrize("engine", [ApgdDlr(ApgdSettings(steps=10)), ApgdT(ApgdTargetedSettings(steps=10))])
-def test_with_three_classes_dlr_is_undefined_and_the_attack_says_so(engine):
+def test_with_three_classes_dlr_is_undefined_and_the_attack_says_so(engine: Any) -> None:
     network = Network(classes=3)
     examples = a_batch(network, epsilon=0.1)
     result = engine.run(ModelSource("three", network), examples, ignore)
@@ -87,14 +89,14 @@ def test_with_three_classes_dlr_is_undefined_and_the_attack_says_so(engine):
     assert result.success.all()
 
 
-def test_square_and_noise_that_beat_the_gradients_are_counted():
+def test_square_and_noise_that_beat_the_gradients_are_counted() -> None:
     gradients = [np.array([True, False, False]), np.array([True, True, False])]
     assert beats_gradients(np.array([True, True, True]), gradients) == 1
     assert beats_gradients(np.array([True, True, False]), gradients) == 0
     assert beats_gradients(np.array([True]), []) == 0
 
 
-def test_square_beats_gradients_that_are_hidden(network):
+def test_square_beats_gradients_that_are_hidden(network: Any) -> Any:
     def quantised(images: tf.Tensor) -> tf.Tensor:
         return network(tf.round(images * 64) / 64)
 
@@ -104,12 +106,12 @@ def test_square_beats_gradients_that_are_hidden(network):
     assert beats_gradients(blind, [gradient]) > 0
 
 
-def probed(source, batch, engine=PGD, work=1000) -> dict[str, int]:
+def probed(source: Any, batch: Any, engine: Any = PGD, work: int = 1000) -> dict[str, int]:
     """The flags that the probes raise about an attack of so many gradients per example."""
     return by_probes(source, batch, engine.run(source, batch, ignore), work)
 
 
-def by_probes(source, batch, attacked, work) -> dict[str, int]:
+def by_probes(source: Any, batch: Any, attacked: Any, work: int) -> dict[str, int]:
     """The flags that all built-in probes raise."""
     found: dict[str, int] = {}
     for probe in registry.probes(only_built_in=True).values():
@@ -119,13 +121,15 @@ def by_probes(source, batch, attacked, work) -> dict[str, int]:
 
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize(("norm", "epsilon"), [("linf", 0.01), ("l2", 0.05)])
-def test_probes_of_an_honest_network_raise_none(network, sources, exact, norm, epsilon):
+def test_probes_of_an_honest_network_raise_none(
+    network: Any, sources: Any, exact: bool, norm: str, epsilon: float
+) -> None:
     batch = a_batch(network, norm=norm, epsilon=epsilon)
     assert not PGD.run(sources[exact], batch, ignore).success.all(), "some examples must be left to probe"
     assert probed(sources[exact], batch) == {}
 
 
-def test_noise_that_beats_the_gradients_is_a_doubt(network):
+def test_noise_that_beats_the_gradients_is_a_doubt(network: Any) -> Any:
     def misleading(images: tf.Tensor) -> tf.Tensor:
         # The right logits, with the gradient turned round.
         logits = network(images)
@@ -136,7 +140,7 @@ def test_noise_that_beats_the_gradients_is_a_doubt(network):
     assert flags.NOISE_WINS in flags.doubtful(found, len(batch.labels))
 
 
-def test_probes_do_not_depend_on_batches_and_shards(network):
+def test_probes_do_not_depend_on_batches_and_shards(network: Any) -> Any:
     def quantised(images: tf.Tensor) -> tf.Tensor:
         return network(tf.round(images * 4) / 4)
 
@@ -147,19 +151,19 @@ def test_probes_do_not_depend_on_batches_and_shards(network):
     assert whole == {name: sum(half.get(name, 0) for half in halves) for name in whole}
 
 
-def test_probes_cost_a_few_percent_of_the_attack(network, source):
+def test_probes_cost_a_few_percent_of_the_attack(network: Any, source: Any) -> Any:
     class Counting(ModelSource):
         forwards = gradients = 0
 
-        def logits(self, images):
+        def logits(self, images: Any) -> Any:
             tf.py_function(self.count, [tf.shape(images)[0], 0], [])
             return super().logits(images)
 
-        def gradient(self, loss, images, *labels):
+        def gradient(self, loss: Any, images: Any, *labels: Any) -> Any:
             tf.py_function(self.count, [0, tf.shape(images)[0]], [])
             return super().gradient(loss, images, *labels)
 
-        def count(self, forwards, gradients):
+        def count(self, forwards: Any, gradients: Any) -> None:
             Counting.forwards += int(forwards)
             Counting.gradients += int(gradients)
 
@@ -172,12 +176,12 @@ def test_probes_cost_a_few_percent_of_the_attack(network, source):
     assert Counting.gradients + Counting.forwards / 3 - spent < 0.05 * spent
 
 
-def test_noise_breaks_what_stands_at_the_edge(network, source):
+def test_noise_breaks_what_stands_at_the_edge(network: Any, source: Any) -> None:
     batch = a_batch(network, count=40, epsilon=0.2)
     assert probes.noise(source, batch).any()
 
 
-def test_a_source_without_any_gradient_survives_epsilon_one():
+def test_a_source_without_any_gradient_survives_epsilon_one() -> Any:
     def flat(images: tf.Tensor) -> tf.Tensor:
         # Right about every image but a black one, and nothing that leads there.
         black = tf.cast(tf.reduce_max(images, axis=[1, 2, 3]) < 1e-3, tf.float32)
@@ -188,12 +192,12 @@ def test_a_source_without_any_gradient_survives_epsilon_one():
     assert probes.survives_one(ModelSource("flat", flat), batch).all()
 
 
-def test_every_flag_has_a_meaning():
+def test_every_flag_has_a_meaning() -> None:
     names = [value for name, value in vars(flags).items() if name.isupper() and isinstance(value, str)]
     assert set(names) == set(flags.MEANINGS)
 
 
-def test_a_few_bad_gradients_are_no_doubt_but_one_randomised_example_is():
+def test_a_few_bad_gradients_are_no_doubt_but_one_randomised_example_is() -> None:
     assert flags.doubtful({flags.ZERO_GRADIENT: 2}, 100) == {}
     assert flags.doubtful({flags.ZERO_GRADIENT: 3}, 100) != {}
     assert flags.doubtful({flags.RANDOMISED: 1}, 100) != {}

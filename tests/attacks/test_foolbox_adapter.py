@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -25,7 +27,7 @@ from attacks.engines import foolbox_adapter
         ("DDNAttack", "l2", 0.4),
     ],
 )
-def test_a_foolbox_attack_is_an_engine(name, norm, epsilon, source, network):
+def test_a_foolbox_attack_is_an_engine(name: str, norm: str, epsilon: float, source: Any, network: Any) -> None:
     engine = foolbox_adapter.engine(f"foolbox:{name}")()
     batch = a_batch(network, count=3, norm=norm, epsilon=epsilon)
     result = engine.run(source, batch, ignore)
@@ -36,12 +38,12 @@ def test_a_foolbox_attack_is_an_engine(name, norm, epsilon, source, network):
     assert_same(engine.run(source, rows_of(batch, rows, 1), ignore), result, rows)
 
 
-def test_names_that_are_not_there_and_norms_that_do_not_fit_are_refused(source, network):
+def test_names_that_are_not_there_and_norms_that_do_not_fit_are_refused(source: Any, network: Any) -> None:
     with pytest.raises(UsageError, match="did you mean foolbox:LinfDeepFoolAttack"):
         foolbox_adapter.engine("foolbox:LinfDeepFool")
     with pytest.raises(UsageError, match="LinfPGD works in the norm of order inf: it has no l2 form"):
         foolbox_adapter.engine("foolbox:LinfPGD")().run(source, a_batch(network, norm="l2"), ignore)
 
 
-def test_the_description_names_the_attack():
-    assert foolbox_adapter.engine("foolbox:LinfPGD").__doc__.startswith("Foolbox's LinfPGD: ")
+def test_the_description_names_the_attack() -> None:
+    assert str(foolbox_adapter.engine("foolbox:LinfPGD").__doc__).startswith("Foolbox's LinfPGD: ")

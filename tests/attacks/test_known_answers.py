@@ -63,7 +63,7 @@ LINEAR = Linear()
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 @pytest.mark.parametrize("name", list(ENGINES))
-def test_found_just_outside_the_smallest_radius_and_never_inside(name, norm):
+def test_found_just_outside_the_smallest_radius_and_never_inside(name: str, norm: str) -> None:
     if (name, norm) == ("pgd-adam", "l2"):
         pytest.skip("Adam is weak in L2, which is why PGD does not choose it there")
     radii = LINEAR.radius(norm)
@@ -77,7 +77,7 @@ def test_found_just_outside_the_smallest_radius_and_never_inside(name, norm):
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_the_way_to_a_plane_is_the_shortest_one_in_the_box(norm):
+def test_the_way_to_a_plane_is_the_shortest_one_in_the_box(norm: str) -> None:
     """Against bisection on the size: for a given size the most that can be gained is known value by value."""
     ball = norms.named(norm).ball()
     generator = np.random.default_rng(1)
@@ -103,7 +103,7 @@ def test_the_way_to_a_plane_is_the_shortest_one_in_the_box(norm):
         np.testing.assert_allclose(ball.size(tf.constant(way[row : row + 1]))[0], size, rtol=1e-3)
 
 
-def test_a_plane_out_of_reach_is_approached_as_far_as_the_box_goes():
+def test_a_plane_out_of_reach_is_approached_as_far_as_the_box_goes() -> None:
     images = np.full((1, *SHAPE), 0.25, np.float32)
     normal = np.ones_like(images)
     way = planes.to_plane(

@@ -35,18 +35,18 @@ def by_hand(name: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", list(losses.UNTARGETED))
-def test_untargeted_losses(name):
+def test_untargeted_losses(name: str) -> None:
     np.testing.assert_allclose(losses.UNTARGETED[name](LOGITS, LABELS), by_hand(name), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", list(losses.TARGETED))
-def test_targeted_losses(name):
+def test_targeted_losses(name: str) -> None:
     found = losses.TARGETED[name](LOGITS, LABELS, TARGETS)
     np.testing.assert_allclose(found, by_hand(f"targeted {name}"), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", list(losses.UNTARGETED))
-def test_a_source_gives_the_gradient_of_the_loss(name):
+def test_a_source_gives_the_gradient_of_the_loss(name: str) -> None:
     network = Network(classes=6)
     source = ModelSource("network", network)
     generator = np.random.default_rng(3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,14 +13,16 @@ from tests.attacks.conftest import a_batch
 from tests.attacks.test_engines import ignore
 
 
-def test_the_rate_falls_at_half_and_three_quarters():
+def test_the_rate_falls_at_half_and_three_quarters() -> None:
     found = rates(PgdSettings(steps=40), "adam", 8 / 255)
     np.testing.assert_allclose(found, [0.1] * 20 + [0.01] * 10 + [0.001] * 10, rtol=1e-6)
     sign = rates(PgdSettings(steps=4, step_size=0.25), "sign", 0.4)
     np.testing.assert_allclose(sign, [0.1, 0.1, 0.01, 0.001], rtol=1e-6)
 
 
-def test_a_transfer_source_is_attacked_to_the_end_and_an_exact_one_until_it_gives_in(source, exact_source, network):
+def test_a_transfer_source_is_attacked_to_the_end_and_an_exact_one_until_it_gives_in(
+    source: Any, exact_source: Any, network: Any
+) -> None:
     batch = a_batch(network, epsilon=0.05)
     engine = Pgd(PgdSettings(steps=20, restarts=3))
     transfer, exact = engine.run(source, batch, ignore), engine.run(exact_source, batch, ignore)
@@ -29,7 +33,7 @@ def test_a_transfer_source_is_attacked_to_the_end_and_an_exact_one_until_it_give
     assert (transfer.margin <= exact.margin).all()
 
 
-def test_more_restarts_and_more_iterates_to_choose_from_never_hurt(source, network):
+def test_more_restarts_and_more_iterates_to_choose_from_never_hurt(source: Any, network: Any) -> None:
     batch = a_batch(network, epsilon=0.02)
     margins = {}
     for restarts in (1, 3):
@@ -50,11 +54,11 @@ def test_more_restarts_and_more_iterates_to_choose_from_never_hurt(source, netwo
         ({"loss": "mse"}, "loss is 'mse': use one of margin, ce, dlr"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(wrong, message):
+def test_settings_that_make_no_sense_are_refused(wrong: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         PgdSettings(**wrong)
 
 
-def test_a_negative_epsilon_is_refused(source, network):
+def test_a_negative_epsilon_is_refused(source: Any, network: Any) -> None:
     with pytest.raises(UsageError, match="epsilon -1 is not a size"):
         Pgd().run(source, a_batch(network, epsilon=-1), ignore)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -22,7 +23,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(world: Path, *options: str) -> dict[tuple[str, str], dict]:
+def run(world: Path, *options: str) -> dict[tuple[str, str], dict[str, Any]]:
     """Runs attacks; the cells by attack and source."""
     done = bench("run", "--preset", "tiny.toml", "--dataset", "mine.npz", *options, cwd=world,
                  BENCH_HOME=str(world / "home"), timeout=900)  # fmt: skip

@@ -157,7 +157,7 @@ RUN = ["run", "--attack", "pgd", "--preset", "smoke"]
 )
 def test_bad_usage_is_one_line_and_exit_code_2(in_a_folder: Path, arguments: list[str], said: str) -> None:
     (in_a_folder / "text.npz").write_text("no weights")
-    np.savez(in_a_folder / "other.npz", **{"weight:x": np.zeros(3)})
+    np.savez(in_a_folder / "other.npz", **{"weight:x": np.zeros(3)})  # type: ignore[arg-type]
     before = set(in_a_folder.iterdir())
     shown = CliRunner().invoke(main, arguments)
     assert shown.exit_code == 2, shown.output

@@ -31,7 +31,7 @@ def test_the_sample_is_the_start_of_the_test_set() -> None:
 
 
 def save(path: Path, **arrays: np.ndarray) -> str:
-    np.savez(path, **arrays)
+    np.savez(path, **arrays)  # type: ignore[arg-type]
     return str(path)
 
 

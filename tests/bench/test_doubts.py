@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sqlalchemy.engine import Engine as Database
@@ -35,7 +37,7 @@ def about(database: Database, board: int) -> set[str]:
 
 
 @pytest.mark.parametrize(("part", "doubted"), [(0, False), (3, True)], ids=["apgd-ce", "square"])
-def test_square_inside_autoattack_does_not_count_as_a_gradient_attack(tmp_path, part, doubted):
+def test_square_inside_autoattack_does_not_count_as_a_gradient_attack(tmp_path: Path, part: int, doubted: bool) -> None:
     filler = Filler(tmp_path)
     board = filler.board("none", "linf", N, keyed=False)
     filler.clean(board, 0.9, np.linspace(0, 1, N))

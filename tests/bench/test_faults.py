@@ -158,7 +158,11 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], None]]:
     disk.mkdir()
     if processes.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", disk]).returncode:
         pytest.skip("a small disk cannot be mounted here")
-    yield lambda size: processes.run(["mount", "-o", f"remount,size={size}", disk], check=True) and None
+
+    def resize(size: str) -> None:
+        processes.run(["mount", "-o", f"remount,size={size}", disk], check=True)
+
+    yield resize
     processes.run(["umount", "--lazy", disk], check=True)
 
 

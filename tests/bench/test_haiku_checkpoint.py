@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,7 +114,7 @@ class Attack:
     def __init__(self, target: Path) -> None:
         self.target = target
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return os.mkdir, (str(self.target),)
 
 

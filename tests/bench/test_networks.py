@@ -8,6 +8,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -120,7 +121,8 @@ def test_its_results_are_exchanged(plain: dict[str, str], tmp_path: Path, monkey
     assert "8 rows judged again, 0 problems" in run("verify", cwd=tmp_path, **plain)
     run("keysearch", *options, "--paper", "--random", "3", cwd=tmp_path, **plain)
     run("export", "all.zip", "--with-weights", cwd=tmp_path, **plain)
-    there, elsewhere = {**plain, "BENCH_HOME": str(tmp_path / "there")}, {"BENCH_HOME": str(tmp_path / "elsewhere")}
+    there = {**plain, "BENCH_HOME": str(tmp_path / "there")}
+    elsewhere: dict[str, Any] = {"BENCH_HOME": str(tmp_path / "elsewhere")}
     with_it = run("import", "all.zip", "--db", "there.db", cwd=tmp_path, **there)
     assert "2 cells and 8 rows taken over" in with_it
     assert "not judged" not in with_it

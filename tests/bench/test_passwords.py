@@ -166,7 +166,7 @@ class World:
 @pytest.fixture(scope="module")
 def world(postgres: Any, honest: Path, tmp_path_factory: pytest.TempPathFactory) -> World:
     folder = tmp_path_factory.mktemp("passwords")
-    home = {"BENCH_HOME": str(honest / "home")}
+    home: dict[str, Any] = {"BENCH_HOME": str(honest / "home")}
     packed = bench("export", folder / "in.zip", cwd=honest, **home)
     assert packed.returncode == 0, packed.stderr
     url = postgres.database()

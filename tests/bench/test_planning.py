@@ -145,8 +145,11 @@ class Slow(Defence):
 
     def transform(self, images: tf.Tensor, key: int | None, state: Mapping[str, np.ndarray]) -> tf.Tensor:
         def asleep(seconds: float, x: tf.Tensor) -> tf.Tensor:
-            slept = tf.numpy_function(lambda v: (time.sleep(seconds), v)[1], [x], tf.float32, stateful=False)
-            return tf.ensure_shape(slept, x.shape)
+            def sleep(value: np.ndarray) -> np.ndarray:
+                time.sleep(seconds)
+                return value
+
+            return tf.ensure_shape(tf.numpy_function(sleep, [x], tf.float32, stateful=False), x.shape)
 
         @tf.custom_gradient
         def slow(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:

@@ -109,7 +109,7 @@ def clocked(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakePool], FakePool]:
     """Has the executor read the fake pool's clock."""
 
     def use(fake: FakePool) -> FakePool:
-        monkeypatch.setattr(pool.time, "monotonic", lambda: fake.now)
+        monkeypatch.setattr("bench.executors.pool.time.monotonic", lambda: fake.now)
         return fake
 
     return use
@@ -206,7 +206,7 @@ def test_building_a_source_does_not_count_towards_the_time_limit(clocked: Callab
 
 
 def test_a_retry_has_its_whole_time_again(clocked: Callable[[FakePool], FakePool]) -> None:
-    slow = (SourceReady(), *[WorkDone(1)] * 8)
+    slow: tuple[Message, ...] = (SourceReady(), *[WorkDone(1)] * 8)
     fake = clocked(
         FakePool(
             lambda task, time: (*slow, WorkerLost("exit code 1")) if time == 1 else (*slow, TaskFinished(ATTACKED, 8))

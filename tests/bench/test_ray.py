@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from subprocess import Popen
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -56,7 +56,7 @@ class Nodes:
             os.environ.clear()
             os.environ.update(kept)
 
-    _room = {"object_store_memory": 100 * 2**20, "include_dashboard": False}  # noqa: RUF012
+    _room: ClassVar[dict[str, Any]] = {"object_store_memory": 100 * 2**20, "include_dashboard": False}
 
     @property
     def address(self) -> str:
@@ -119,7 +119,7 @@ def command() -> list[str]:
             "--examples", str(EXAMPLES), "--weights", str(weights)]  # fmt: skip
 
 
-def environment(packages: str) -> dict[str, str]:
+def environment(packages: str) -> dict[str, Any]:
     return {"PYTHONPATH": packages, "BENCH_KEY": f"mine:{SECRET}"}
 
 

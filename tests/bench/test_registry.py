@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests import packages
 
 
 @pytest.fixture
-def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Installs packages that are nothing but metadata and a module."""
 
     def install(package: str, group: str, name: str, module: str, source: str, target: str) -> None:
@@ -31,7 +32,7 @@ def test_every_builtin_has_a_description() -> None:
             assert len(entry.description) > 20, f"{name} has no description"
 
 
-def test_descriptions_are_read_without_running_the_plugin(plugins) -> None:
+def test_descriptions_are_read_without_running_the_plugin(plugins: Any) -> None:
     source = 'raise SystemExit("loaded")\nclass Odd:\n    """Does odd things.\n\n    More."""\n'
     plugins("odd-pack", "defences", "odd", "odd_module", source, "Odd")
     assert registry.entries("defences")["odd"].description == "Does odd things."
@@ -42,20 +43,20 @@ def test_unknown_names_get_a_suggestion() -> None:
         registry.entry("defences", "block-shufle")
 
 
-def test_two_plugins_of_one_name_are_an_error_that_names_both(plugins) -> None:
+def test_two_plugins_of_one_name_are_an_error_that_names_both(plugins: Any) -> None:
     plugins("first-pack", "defences", "twin", "first_module", "", "A")
     plugins("second-pack", "defences", "twin", "second_module", "", "B")
     with pytest.raises(BenchError, match=r"twin.*first-pack.*second-pack|twin.*second-pack.*first-pack"):
         registry.entries("defences")
 
 
-def test_a_plugin_that_is_no_defence_is_refused(plugins) -> None:
+def test_a_plugin_that_is_no_defence_is_refused(plugins: Any) -> None:
     plugins("wrong-pack", "defences", "wrong", "wrong_module", "class Wrong:\n    pass\n", "Wrong")
     with pytest.raises(BenchError, match=r"'wrong' of package wrong-pack is no subclass of bench\.api\.Defence"):
         registry.entry("defences", "wrong").load()
 
 
-def test_a_plugin_that_cannot_be_imported_is_named(plugins) -> None:
+def test_a_plugin_that_cannot_be_imported_is_named(plugins: Any) -> None:
     plugins("broken-pack", "attacks", "broken", "broken_module", "import does_not_exist\n", "Broken")
     with pytest.raises(BenchError, match="'broken' of package broken-pack cannot be loaded"):
         registry.entry("attacks", "broken").load()

@@ -50,7 +50,7 @@ sweep_source = "nominal"
 """One engine, and one sweep of two points: the others have the setting that LINAC has anyway, and share its board."""
 
 OPTIONS = ("--preset", "tiny.toml", "--dataset", "mine.npz", "--examples", "12")
-UNTRAINED = (
+UNTRAINED: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("none", ()), ("block-shuffle", ()), ("jpeg-23", ()), ("jpeg-10", ()), ("pca-full", ()), ("pca-block", ()),
     ("none", ("at-l2",)), ("linac", ("surrogate:linac", 1)), ("linac", ("surrogate:linac", 2)),
     ("linac", ("reconstruction:linac", 1)),
@@ -91,7 +91,7 @@ def put_untrained(run: spec.Spec) -> None:
         if len(role) == 2:
             key = f"attacker:{attacker_key(role[1])}"
         if "reconstruction:linac" in role:
-            defence = registry.defence(name, defence.reconstruction())
+            defence = registry.defence(name, defence.reconstruction() or {})
         wanted = catalogue.spec_for(run, images, name, defence, key, role[:1], defended)
         keras.utils.set_random_seed(number)
         arrays = weights.arrays_of(wanted.build(), defence.fit(images.training().unit()))

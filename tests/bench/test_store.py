@@ -37,7 +37,7 @@ def test_sqlite_is_set_up_for_one_writer_and_many_readers(tmp_path: Path) -> Non
         ddl = connection.execute(sa.text("SELECT sql FROM sqlite_master WHERE name = 'result'")).scalar()
         assert connection.execute(sa.text("PRAGMA journal_mode")).scalar() == "wal"
         assert connection.execute(sa.text("PRAGMA foreign_keys")).scalar() == 1
-    assert "WITHOUT ROWID" in ddl
+    assert "WITHOUT ROWID" in str(ddl)
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

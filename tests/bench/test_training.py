@@ -109,7 +109,7 @@ def test_depths_that_no_network_has(depth: int) -> None:
 
 def test_weights_of_another_architecture_are_refused_untouched(tmp_path: Path) -> None:
     small, large = wide_resnet((8, 8, 3), 3, 10, 1), wide_resnet((8, 8, 3), 3, 10, 2)
-    np.savez(tmp_path / "large.npz", **arrays_of(large, {}))
+    np.savez(tmp_path / "large.npz", **arrays_of(large, {}))  # type: ignore[arg-type]
     before = small.get_weights()
     with pytest.raises(UsageError, match="another architecture"):
         put_into(small, read_arrays(tmp_path / "large.npz"), tmp_path / "large.npz")
@@ -121,7 +121,7 @@ def test_weights_of_another_architecture_are_refused_untouched(tmp_path: Path) -
 
 def test_files_that_are_no_weights(tmp_path: Path) -> None:
     whole = tmp_path / "whole.npz"
-    np.savez(whole, **arrays_of(wide_resnet((8, 8, 3), 3, 10, 1), {}))
+    np.savez(whole, **arrays_of(wide_resnet((8, 8, 3), 3, 10, 1), {}))  # type: ignore[arg-type]
     (tmp_path / "cut.npz").write_bytes(whole.read_bytes()[:-1000])
     (tmp_path / "text.npz").write_text("weights")
     np.savez(tmp_path / "pickle.npz", x=np.array([object()]))

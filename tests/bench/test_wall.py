@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import DEVNULL, CompletedProcess
+from typing import Any
 
 import pytest
 
@@ -124,7 +125,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(world: Path, *attacks: str, **environment: str) -> CompletedProcess[str]:
+def run(world: Path, *attacks: str, **environment: Any) -> CompletedProcess[str]:
     options = [option for attack in attacks for option in ("--attack", attack)]
     return bench("run", "--defence", "block-shuffle", *options, "--preset", "tiny.toml", "--dataset", "mine.npz",
                  cwd=world, PYTHONPATH=str(world / "packages"), BENCH_HOME=str(world / "home"), **environment)  # fmt: skip

@@ -92,7 +92,7 @@ def test_block_shuffle_does_the_same_inside_every_block(mode: str) -> None:
     else:
         same = np.isclose(after, before, atol=1e-6).all(axis=0)
         assert same.sum() == 24
-        table = {}
+        table: dict[int, int] = {}
         for x, y in zip(before[:, ~same].ravel(), after[:, ~same].ravel(), strict=True):
             assert table.setdefault(round(x * 255), round(y * 255)) == round(y * 255), (
                 "one substitution of the byte values"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -29,7 +31,7 @@ from tests.defences.test_linac import IMAGES, KEY, SMALL, UNIT
         ({"key_bits": 48}, "key_bits is 48"),
     ],
 )
-def test_an_impossible_configuration_is_refused(changes: dict, message: str) -> None:
+def test_an_impossible_configuration_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         LinacConfig(**changes)
 

@@ -81,7 +81,7 @@ class Models:
             self.source(name), Batch(images, examples.labels, seeds, "l2", epsilon), lambda done: None
         )
         moved = attacked.images - images
-        return moved / np.maximum(np.sqrt(np.square(moved).sum(axis=(1, 2, 3), keepdims=True)), 1e-12)
+        return np.asarray(moved / np.maximum(np.sqrt(np.square(moved).sum(axis=(1, 2, 3), keepdims=True)), 1e-12))
 
     def _judged(self, images: np.ndarray) -> np.ndarray:
         assert self.shows_defended

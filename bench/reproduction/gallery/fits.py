@@ -120,7 +120,7 @@ def errors(spec: Spec, images: Split, key: Key, say: Callable[[str], None]) -> E
 
 def _squared_errors(wanted: np.ndarray, got: np.ndarray) -> np.ndarray:
     """Of images (N×H×W×3): the squared difference, summed over channels and averaged over pixels (N)."""
-    return np.square(wanted - got).sum(axis=3).mean(axis=(1, 2))
+    return np.asarray(np.square(wanted - got).sum(axis=3).mean(axis=(1, 2)))
 
 
 def _fitting(chosen: Defence) -> FittingDefence:

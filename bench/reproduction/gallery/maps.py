@@ -47,7 +47,7 @@ class Plane:
         """The images along a horizontal line of a map (points×H×W×3), cut off to [0,1]."""
         start = self.examples.unit()[example] + offset * self.vertical
         images = start + self.offsets[:, None, None, None] * self.horizontal[example]
-        return np.clip(images, 0, 1).astype(np.float32)
+        return np.asarray(np.clip(images, 0, 1), np.float32)
 
 
 @dataclasses.dataclass(frozen=True)

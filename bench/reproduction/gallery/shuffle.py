@@ -56,7 +56,7 @@ def permutation(defence: ShufflingDefence, block: int, key: Key) -> np.ndarray:
     places = np.rint(found * block**2).astype(int).ravel()
     if sorted(places) != list(range(block**2)):
         raise UsageError("block-shuffle changes more than the places of pixels here: Figure 5 cannot show that")
-    return places
+    return np.asarray(places)
 
 
 def _chart(original: np.ndarray, result: np.ndarray, block: int, places: np.ndarray, title: str) -> Markup:

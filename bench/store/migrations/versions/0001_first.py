@@ -1,5 +1,7 @@
 """The first schema."""
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -7,7 +9,7 @@ revision = "0001"
 down_revision = None
 
 
-def _thing(name: str, *columns: sa.Column) -> None:
+def _thing(name: str, *columns: sa.Column[Any]) -> None:
     op.create_table(
         name,
         sa.Column("id", sa.Integer, primary_key=True),
@@ -19,7 +21,7 @@ def _thing(name: str, *columns: sa.Column) -> None:
     )
 
 
-def _cell_key(foreign: bool) -> list[sa.Column]:
+def _cell_key(foreign: bool) -> list[sa.Column[Any]]:
     return [
         sa.Column(f"{name}_id", sa.Integer, *([sa.ForeignKey(f"{name}.id")] if foreign else []), nullable=False)
         for name in ("board", "attack", "source")
