@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,7 +132,7 @@ def test_the_built_in_norms_are_registered_in_their_order() -> None:
 def test_distances_are_those_of_a_loop_over_the_values(name: str) -> None:
     random = np.random.default_rng(0)
     images, adversarial = random.uniform(size=(2, 3, 4, 5, 3)).astype(np.float32)
-    measure = {"linf": max, "l2": lambda values: sum(value**2 for value in values) ** 0.5}[name]
+    measure: Any = {"linf": max, "l2": lambda values: sum(value**2 for value in values) ** 0.5}[name]
     expected = [
         measure([abs(float(a) - float(b)) for a, b in zip(one.flat, other.flat, strict=True)])
         for one, other in zip(images, adversarial, strict=True)
@@ -331,7 +332,7 @@ class Outside:
 
     def bench(self, *arguments: str, installed: bool = True) -> subprocess.CompletedProcess[str]:
         """As the user who has the norm types it, or one who has not."""
-        found = {"PYTHONPATH": self.package} if installed else {}
+        found: dict[str, Any] = {"PYTHONPATH": self.package} if installed else {}
         return bench(*arguments, cwd=self.folder, BENCH_HOME=str(self.folder / "home"), **found)
 
 
