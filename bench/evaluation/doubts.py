@@ -10,9 +10,11 @@ from sqlalchemy.engine import Engine as Database
 from bench import registry
 from bench.api import BenchError, Engine, flags
 from bench.store import queries, writer
+from bench.store.database import retry_transient
 from bench.store.queries import Cell
 
 
+@retry_transient
 def update(database: Database, board_id: int) -> None:
     """Writes the doubts about every finished cell of a board to the store, in words for people."""
     for (attack_id, source_id), words in found(database, board_id).items():

@@ -1,4 +1,4 @@
-"""The adversarial images of a run: one lossless compressed file a shard, beside the database."""
+"""The adversarial images of a run: one lossless compressed file per shard, beside the database."""
 
 from __future__ import annotations
 
@@ -32,10 +32,15 @@ def save(folder: Path, cell_fingerprint: str, start: int, stop: int, images: np.
     packed = io.BytesIO()
     np.savez_compressed(packed, images=images)
     digest = hashlib.sha256(packed.getbuffer()).hexdigest()
-    name = f"{cell_fingerprint[:16]}/{start:06d}-{stop:06d}-{digest[:8]}.npz"
+    name = f"{_folder(cell_fingerprint)}/{start:06d}-{stop:06d}-{digest[:8]}.npz"
     with atomic_write(folder / name) as stream:
         stream.write(packed.getbuffer())
     return name, digest
+
+
+def are_of(cell_fingerprint: str, name: str) -> bool:
+    """Whether a file of this name holds images of this cell."""
+    return name.startswith(f"{_folder(cell_fingerprint)}/")
 
 
 def load(folder: Path, name: str, sha256: str | None) -> np.ndarray:
@@ -50,3 +55,7 @@ def load(folder: Path, name: str, sha256: str | None) -> np.ndarray:
             return np.asarray(file["images"])
     except (ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
         raise BenchError(f"{path} cannot be read: {error}") from error
+
+
+def _folder(cell_fingerprint: str) -> str:
+    return cell_fingerprint[:16]

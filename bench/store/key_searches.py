@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.engine import Engine as Database
 
 from bench.store import schema, writer
-from bench.store.database import writing
+from bench.store.database import retry_transient, writing
 from bench.support.stats import wilson
 
 
@@ -80,6 +80,7 @@ class KeySearch:
         return tuple(guess for guess in self.guesses if self.reached(guess))
 
 
+@retry_transient
 def found(database: Database, defence: str | None = None, only: int | None = None) -> list[KeySearch]:
     """Every key search, or those on one defence, or the one of this id; in the order they were begun."""
     search, row_of = schema.key_search, schema.defence.c
@@ -131,6 +132,7 @@ def start(database: Database, values: Mapping[str, Any], command: str) -> int:
     return writer.ensure(database, schema.key_search, {**values, "command": command, "started": now, "updated": now})
 
 
+@retry_transient
 def record(database: Database, search_id: int, command: str, guesses: Sequence[KeyGuess]) -> None:
     """Scored guesses, in one transaction.
 

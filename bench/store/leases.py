@@ -97,6 +97,7 @@ class Claims:
         return bool(machine != _machine() or _started(int(pid)) == started)
 
 
+@retry_transient
 def waiting_for(database: Database, keys: Collection[CellKey]) -> int:
     """How many shards of these cells are in somebody's hands."""
     query = sa.select(schema.shard.c.board_id, schema.shard.c.attack_id, schema.shard.c.source_id).where(

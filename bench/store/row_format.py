@@ -44,7 +44,7 @@ def columns(version: int) -> tuple[str, ...]:
     """The columns of a version, without the ids of the cell; raises BenchError if there is no such version."""
     if version not in COLUMNS:
         raise BenchError(
-            f"rows of version {version} are not known to this bench, which knows 1 to {newest()}: update it"
+            f"rows of version {version} are not known to this bench, which knows those up to {newest()}: update it"
         )
     return COLUMNS[version]
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from bench import keys
-from bench.evaluation.verify import Findings, verify
+from bench.evaluation.stored_board import Findings
+from bench.evaluation.verify import verify
 from bench.models import artifacts
 from bench.store.database import open_database
 from bench.support.fingerprint import of_file
@@ -87,6 +88,10 @@ TAMPERING: dict[str, tuple[Callable[[Path], None], str]] = {
     "a count of gradients": (
         sql(f"UPDATE result SET gradients = 1 WHERE example_idx = 0 AND {PGD}"),
         "examples 0 to 2: a row was changed since it was written",
+    ),
+    "the version of the rows": (
+        sql("UPDATE shard SET rows_version = 7"),
+        "rows of version 7 are not known to this bench, which knows those up to",
     ),
     "a row removed": (sql(f"DELETE FROM result WHERE example_idx = 4 AND {PGD}"), "example 4: its row is missing"),
     "a row added": (

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sqlite3
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,32 @@ def test_the_store_keeps_the_fuller_score_and_gives_the_best_first(tmp_path: Pat
     assert [g.guess for g in stored.found] == [0]
     assert (stored.command, stored.defence, stored.key_id) == ("then", "d", "k")
     assert key_searches.found(database, "other") == []
+
+
+def test_scores_wait_for_a_database_that_another_process_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("bench.store.database.BUSY_SECONDS", 0.2)
+    database = open_database(str(tmp_path / "bench.db"), create=True)
+    search = a_search(database)
+    other = sqlite3.connect(tmp_path / "bench.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    threading.Timer(2.5, lambda: other.execute("ROLLBACK")).start()
+    key_searches.record(database, search, "bench keysearch", [guess(1, 30)])
+    assert len(key_searches.found(database)[0].guesses) == 1
+    assert "trying for another" in caplog.text
+
+
+def test_scores_wait_for_a_server_that_is_briefly_gone(postgres: Any, caplog: pytest.LogCaptureFixture) -> None:
+    database = open_database(postgres.database(), create=True)
+    search = a_search(database)
+    postgres.stop()
+    threading.Timer(2.5, postgres.start).start()
+    key_searches.record(database, search, "bench keysearch", [guess(1, 30), guess(2, 78)])
+    (stored,) = key_searches.found(database)
+    assert [(g.guess, g.correct) for g in stored.guesses] == [(2, 78), (1, 30)]
+    assert "trying for another" in caplog.text
+    database.dispose()
 
 
 def test_a_database_of_the_first_schema_is_upgraded_with_what_it_holds(tmp_path: Path) -> None:

@@ -1,0 +1,108 @@
+"""What of a stored board can be checked without a model: totals, digests, settings, the threat model and the doubts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from bench import registry
+from bench.api import BenchError
+from bench.evaluation import doubts
+from bench.evaluation.stored_board import Row, StoredBoard
+from bench.store import row_format, schema
+
+
+def check_records(board: StoredBoard) -> None:
+    """Compares what is stored about every cell of a board with its rows, its run and the plug-ins' own words."""
+    with board.database.connect() as connection:
+        cells = board.cells(connection)
+        for cell in cells:
+            rows, shards = board.rows(connection, cell), board.shards(connection, cell)
+            _check_totals(board, cell, rows)
+            _check_coverage(board, cell, rows, shards)
+            _check_settings(board, cell)
+            _check_threat_model(board, cell)
+    expected = doubts.found(board.database, board.row["id"])
+    for cell in cells:
+        words = expected.get((cell["attack_id"], cell["source_id"]))
+        if words is not None and words != json.loads(cell["doubts_json"]):
+            board.problem(cell, "its doubts were changed (they are not what its flags and rows give)")
+
+
+def _check_totals(board: StoredBoard, cell: Row, rows: Mapping[int, Row]) -> None:
+    said = (cell["n_correct"], cell["n_done"], cell["gradients"], cell["queries"])
+    seen = (
+        sum(row["correct"] for row in rows.values()), len(rows),
+        sum(row["gradients"] for row in rows.values()), sum(row["queries"] for row in rows.values()),
+    )  # fmt: skip
+    if said != seen:
+        board.problem(
+            cell,
+            f"the cell says {said[0]} of {said[1]} right, {said[2]} gradients and {said[3]} queries; "
+            f"its rows say {seen[0]} of {seen[1]}, {seen[2]} and {seen[3]}",
+        )
+    if (cell["status"] == "done") != (len(rows) == board.row["n_examples"]):
+        board.problem(cell, f"status {cell['status']} with {len(rows)} of {board.row['n_examples']} rows")
+
+
+def _check_coverage(board: StoredBoard, cell: Row, rows: Mapping[int, Row], shards: Sequence[Row]) -> None:
+    """Every row belongs to a finished shard, every shard has its rows, and they are those its digest was made of."""
+    covered: set[int] = set()
+    for shard in shards:
+        own = range(shard["start"], shard["stop"])
+        covered |= set(own)
+        here = [rows[index] for index in own if index in rows]
+        for index in own:
+            if index not in rows:
+                board.problem(cell, f"example {index}: its row is missing")
+        if shard["rows_sha256"] and len(here) == len(own) and (reason := _changed(here, shard)):
+            board.problem(cell, f"examples {own.start} to {own.stop - 1}: {reason}")
+    for index in sorted(rows.keys() - covered):
+        board.problem(cell, f"example {index}: its row belongs to no finished shard")
+
+
+def _changed(rows: Sequence[Row], shard: Row) -> str | None:
+    """What is wrong with the rows of a shard, by its digest."""
+    try:
+        same = row_format.digest(rows, shard["rows_version"]) == shard["rows_sha256"]
+    except BenchError as error:
+        return str(error)
+    return None if same else "a row was changed since it was written (sha256 differs)"
+
+
+def _check_settings(board: StoredBoard, cell: Row) -> None:
+    """The run's stored settings against what its cells were made with."""
+    run = board.tables["run"][cell["run_id"]]
+    try:
+        spec = json.loads(run["spec_json"])
+        seed = json.loads(board.attack(cell)["params_json"]).get("seed", spec["seed"])
+        said = {
+            "preset": (spec["preset"], run["preset"]),
+            "seed": (spec["seed"], seed),
+            "examples": (spec["examples"], board.row["n_examples"]),
+            "epsilon": (spec["epsilon"][board.row["norm"]], board.row["epsilon"]),
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        board.problem(cell, f"the stored settings of run {run['id']} cannot be read")
+        return
+    for name, (in_run, in_cell) in said.items():
+        if in_run != in_cell:
+            board.problem(cell, f"run {run['id']} says {name} {in_run}, the cell was made with {in_cell}")
+
+
+def _check_threat_model(board: StoredBoard, cell: Row) -> None:
+    source = board.source(cell)
+    if source["name"] == schema.CLEAN:
+        return
+    made_of = json.loads(source["params_json"])
+    if made_of.get("strategy") != cell["strategy"]:
+        board.problem(cell, f"it is counted to strategy {cell['strategy']}, its source is of {made_of.get('strategy')}")
+    try:
+        defence = registry.defence(board.defence["name"], json.loads(board.defence["params_json"]))
+        strategy = registry.strategy(made_of["strategy"], made_of.get("settings", {}))
+    except (BenchError, KeyError):
+        return  # a plug-in that is not installed here
+    inside = not strategy.needs_key and strategy.refusal(defence, source["name"]) is None
+    if inside != cell["inside_threat_model"]:
+        words = {True: "inside", False: "outside"}
+        board.problem(cell, f"stored as {words[not inside]} the threat model; it is {words[inside]}")

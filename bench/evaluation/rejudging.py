@@ -1,0 +1,121 @@
+"""Judges the stored images of a board again, with the weights and the key it was judged with, and compares."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from bench import registry
+from bench.api import BenchError
+from bench.data import datasets
+from bench.evaluation import images
+from bench.evaluation.referee import Referee
+from bench.evaluation.stored_board import Row, StoredBoard
+from bench.keys import PrivateKey
+from bench.models import artifacts, classifier
+from bench.models import recipe as recipes
+from bench.store import identity, schema
+from bench.support.fingerprint import fingerprint
+from bench.support.progress import Tracker
+
+MARGIN_TOLERANCE = 1e-3  # another machine may round differently; a verdict may not differ
+
+
+class CannotJudge(BenchError):
+    """What is needed to judge a board is not here; nothing is known against it."""
+
+
+class Judge:
+    """Judges boards one after the other; those of one defended model share its referee."""
+
+    def __init__(self, folder: Path, key: PrivateKey, more_artifacts: Path | None, tracker: Tracker) -> None:
+        self._folder, self._key, self._more_artifacts, self._tracker = folder, key, more_artifacts, tracker
+        self._referees: dict[tuple[int, str, int], tuple[Referee, datasets.Split]] = {}
+
+    def judge(self, board: StoredBoard) -> None:
+        """Judges every finished shard of a board; raises CannotJudge where what that takes is not here."""
+        shared = (board.row["defence_id"], board.row["dataset"], board.row["n_examples"])
+        if shared not in self._referees:
+            self._referees[shared] = _referee(board, self._key, self._more_artifacts)
+        referee, examples = self._referees[shared]
+        if examples.fingerprint != board.row["examples_sha256"]:
+            raise CannotJudge(
+                f"the first {board.row['n_examples']} images of {board.row['dataset']} are not those it was judged on"
+            )
+        clean = examples.unit()
+        with board.database.connect() as connection:
+            for cell in board.cells(connection):
+                rows = board.rows(connection, cell)
+                for shard in board.shards(connection, cell):
+                    self._judge_shard(board, referee, clean, examples.labels, cell, shard, rows)
+                    self._tracker.advance(shard["stop"] - shard["start"], board.name)
+
+    def _judge_shard(
+        self,
+        board: StoredBoard,
+        referee: Referee,
+        clean: np.ndarray,
+        labels: np.ndarray,
+        cell: Row,
+        shard: Row,
+        rows: Mapping[int, Row],
+    ) -> None:
+        span = slice(shard["start"], shard["stop"])
+        try:
+            adversarial = clean[span]
+            if board.attack(cell)["name"] != schema.CLEAN:
+                if shard["images_file"] is None:
+                    board.findings.without_images += shard["stop"] - shard["start"]
+                    return
+                adversarial = self._images(board, cell, shard)
+            verdict = referee.judge(clean[span], labels[span], adversarial, board.row["norm"], board.row["epsilon"])
+        except BenchError as error:
+            board.problem(cell, f"examples {shard['start']} to {shard['stop'] - 1}: {error}")
+            return
+        board.findings.rows += shard["stop"] - shard["start"]
+        for offset, index in enumerate(range(shard["start"], shard["stop"])):
+            if index not in rows:
+                continue  # said already
+            row = rows[index]
+            for name, judged in (
+                ("pred", int(verdict.pred[offset])),
+                ("correct", int(verdict.correct[offset])),
+                ("label", int(labels[index])),
+            ):
+                if row[name] != judged:
+                    board.problem(cell, f"example {index}: {name} is stored as {row[name]}, judged {judged}")
+            for name, value in (("margin", verdict.margin[offset]), ("distance", verdict.distance[offset])):
+                if abs(row[name] - value) > MARGIN_TOLERANCE:
+                    board.problem(cell, f"example {index}: {name} is stored as {row[name]:.6g}, judged {value:.6g}")
+
+    def _images(self, board: StoredBoard, cell: Row, shard: Row) -> np.ndarray:
+        own = identity.cell(board.row, board.attack(cell), board.source(cell))
+        if not images.are_of(own, shard["images_file"]):
+            raise BenchError(f"{shard['images_file']} is of another cell")
+        return images.load(self._folder, shard["images_file"], shard["images_sha256"])
+
+
+def _referee(board: StoredBoard, key: PrivateKey, more_artifacts: Path | None) -> tuple[Referee, datasets.Split]:
+    defence = board.defence
+    artifact = artifacts.with_weights(defence["weights_sha256"], more_artifacts)
+    if artifact is None:
+        raise CannotJudge(f"the weights it was judged with ({defence['weights_sha256'][:12]}…) are not here")
+    if fingerprint(artifact.spec) != artifact.fingerprint:
+        raise BenchError(f"artifact {artifact.path}: its description was changed (it does not fit its fingerprint)")
+    if defence["keyed"] and defence["key_id"] != key.id:
+        raise CannotJudge(f"it was judged with key '{defence['key_id']}', and this is key '{key.id}': give --key-file")
+    try:
+        dataset = datasets.load(board.row["dataset"])
+        examples = dataset.examples(board.row["n_examples"])
+        plugin = registry.defence(defence["name"], json.loads(defence["params_json"]))
+        network = recipes.network_of(artifact.spec["recipe"])
+    except BenchError as error:
+        raise CannotJudge(str(error)) from error
+    if plugin.version != defence["version"]:
+        raise CannotJudge(f"{defence['name']} is of version {plugin.version} here, not {defence['version']}")
+    shape = plugin.output_shape(dataset.shape)
+    loaded = classifier.load(network, shape, len(dataset.classes), artifact.weights, artifact.weights_sha256)
+    return Referee(plugin, loaded, key if defence["keyed"] else None, dataset.shape), examples
