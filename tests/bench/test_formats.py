@@ -70,7 +70,7 @@ def add_the_column(database: Database) -> None:
 def stored_digests(database: Database) -> dict[tuple[int, int], bool]:
     """By version and first example: whether a shard's digest is that of its rows."""
     with database.connect() as connection:
-        rows = connection.execute(sa.select(schema.result)).mappings().all()
+        rows = [dict(row) for row in connection.execute(sa.select(schema.result)).mappings()]
         shards = connection.execute(sa.select(schema.shard)).all()
     return {
         (s.rows_version, s.start): row_format.digest(
