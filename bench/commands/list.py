@@ -8,9 +8,11 @@ from bench.commands.options import examples
 
 
 @click.command(epilog=examples("bench list defences", "bench list attacks", "bench list presets"))
-@click.argument("what", type=click.Choice(["defences", "attacks", "networks", "executors", "presets", "models"]))
+@click.argument(
+    "what", type=click.Choice(["defences", "attacks", "networks", "norms", "executors", "presets", "models"])
+)
 def list(what: str) -> None:
-    """What there is: defences, attacks (engines and strategies), networks, executors, presets, trained models."""
+    """What there is: defences, attacks (engines and strategies), networks, norms, executors, presets, trained models."""
     from bench import registry, spec
 
     if what == "presets":
@@ -26,6 +28,10 @@ def list(what: str) -> None:
             )
             for a in artifacts.all_artifacts()
         ]
+    elif what == "norms":
+        from bench import norms
+
+        rows = [(name, norms.entries()[name].description) for name in norms.names()]
     elif what == "executors":
         from bench.executors import base
 

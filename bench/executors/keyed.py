@@ -1,6 +1,6 @@
 """Runs tasks that compute with the private key, which is outside every threat model: beside the referee, in the driver.
 
-The key never goes to a worker process; in exchange only engines, strategies and probes of this package run here.
+The key never goes to a worker process; in exchange only engines, strategies, norms and probes of this package run here.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ import dataclasses
 import functools
 import time
 from collections.abc import Iterator
+from typing import Any
 
-from bench import registry
+from bench import norms, registry
 from bench.api import BenchError
+from bench.entry_points import Entry
 from bench.executors.base import AttackTask, Outcome, ReportProgress, Say, TakeTask
 from bench.executors.child import error_report
 from bench.executors.worker import Attacker
@@ -41,11 +43,12 @@ class KeyedExecutor:
         """There is nothing to end."""
 
     def _with_key(self, task: AttackTask) -> AttackTask:
-        for name in (task.engine, task.strategy):
-            entry = registry.entry("attacks", name)
+        used: list[Entry[Any]] = [registry.entry("attacks", name) for name in (task.engine, task.strategy)]
+        used.append(norms.entries()[task.batch.norm])  # its ball is part of the attack
+        for entry in used:
             if not entry.built_in:
                 raise BenchError(
-                    f"{name} is of package {entry.package}: only built-in attacks are run with the private key"
+                    f"{entry.name} is of package {entry.package}: only built-in attacks are run with the private key"
                 )
         assert self._key is not None
         return dataclasses.replace(task, setup=dataclasses.replace(task.setup, guess=self._key.reveal()))

@@ -8,9 +8,9 @@ import re
 import sqlite3
 import subprocess
 import sys
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +23,7 @@ from bench import norms, spec
 from bench.api import Ball, Batch, BenchError, ModelSource, Norm, UsageError
 from bench.data import datasets
 from bench.evaluation import referee
+from bench.executors.keyed import KeyedExecutor
 from bench.models.adversary import Adversary
 from leaderboard import words
 from tests import packages
@@ -132,11 +133,14 @@ def test_the_built_in_norms_are_registered_in_their_order() -> None:
 def test_distances_are_those_of_a_loop_over_the_values(name: str) -> None:
     random = np.random.default_rng(0)
     images, adversarial = random.uniform(size=(2, 3, 4, 5, 3)).astype(np.float32)
-    measure: Any = {"linf": max, "l2": lambda values: sum(value**2 for value in values) ** 0.5}[name]
-    expected = [
-        measure([abs(float(a) - float(b)) for a, b in zip(one.flat, other.flat, strict=True)])
+    changes = [
+        [abs(float(a) - float(b)) for a, b in zip(one.flat, other.flat, strict=True)]
         for one, other in zip(images, adversarial, strict=True)
     ]
+    expected = {
+        "linf": [max(values) for values in changes],
+        "l2": [sum(value**2 for value in values) ** 0.5 for values in changes],
+    }[name]
     found = norms.named(name).distance(images, adversarial)
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, expected, rtol=1e-14)
@@ -276,6 +280,14 @@ def test_engines_say_in_one_line_that_they_cannot_work_in_a_norm(l1: Norm) -> No
     assert (l1.distance(batch.images, rest.images) <= 1.0 + referee.TOLERANCE).all()
 
 
+def test_attacks_with_the_private_key_run_in_built_in_norms_only(l1: Norm) -> None:
+    task = types.SimpleNamespace(index=0, engine="square", strategy="query", batch=types.SimpleNamespace(norm="l1"))
+    tasks = iter([task, None])
+    (outcome,) = KeyedExecutor(None, print).run(lambda: next(tasks), lambda *_: None)  # type: ignore[arg-type, return-value]
+    assert outcome is not None
+    assert outcome.error == "l1 is of package l1-pack: only built-in attacks are run with the private key"
+
+
 def a_ball(name: str) -> Ball:
     return norms.named(name).ball()
 
@@ -332,8 +344,8 @@ class Outside:
 
     def bench(self, *arguments: str, installed: bool = True) -> subprocess.CompletedProcess[str]:
         """As the user who has the norm types it, or one who has not."""
-        found: dict[str, Any] = {"PYTHONPATH": self.package} if installed else {}
-        return bench(*arguments, cwd=self.folder, BENCH_HOME=str(self.folder / "home"), **found)
+        path = self.package if installed else ""
+        return bench(*arguments, cwd=self.folder, BENCH_HOME=str(self.folder / "home"), PYTHONPATH=path)
 
 
 @pytest.fixture(scope="module")
@@ -357,6 +369,7 @@ def test_a_norm_from_outside_is_planned(outside: Outside) -> None:
     done = outside.bench("plan", "--defence", "none", *ATTACKS, *outside.options)
     assert done.returncode == 0, done.stderr
     assert "4 examples, l1, linf" in done.stdout
+    assert outside.bench("list", "norms").stdout.splitlines()[-1] == "l1    The sum of all changes."
 
 
 def test_a_norm_from_outside_is_attacked_and_judged_in(outside: Outside) -> None:
