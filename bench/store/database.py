@@ -104,14 +104,14 @@ def retry_transient(transaction: Callable[Arguments, Result]) -> Callable[Argume
     """Makes a function of one whole transaction try again while the database is locked, or gone and not yet back."""
 
     @functools.wraps(transaction)
-    def tried(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+    def retried(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         began, pause = time.monotonic(), 0.25
         while True:
             try:
                 return transaction(*args, **kwargs)
             except sa.exc.DBAPIError as error:
                 left = PATIENCE_SECONDS - (time.monotonic() - began)
-                if not _passes(error) or left <= 0:
+                if not _is_transient(error) or left <= 0:
                     raise
                 if pause > 0.5:  # a deadlock or a moment without a connection is not worth a word
                     reason = str(error.orig).strip().splitlines()[0]
@@ -121,10 +121,10 @@ def retry_transient(transaction: Callable[Arguments, Result]) -> Callable[Argume
                 time.sleep(min(pause, max(left, 0.0)))
                 pause = min(2 * pause, 30.0)
 
-    return tried
+    return retried
 
 
-def _passes(error: sa.exc.DBAPIError) -> bool:
+def _is_transient(error: sa.exc.DBAPIError) -> bool:
     """Whether the trouble may pass by itself: a lock, a lost connection, a server that restarts."""
     if isinstance(error.orig, sqlite3.Error):
         return "locked" in str(error.orig)

@@ -12,12 +12,12 @@ from bench.support.stats import wilson
 
 
 def boards_frame(boards: Iterable[Board]) -> pd.DataFrame:
-    """One row a board. Accuracies are in percent; an unknown one is empty."""
+    """One row per board. Accuracies are in percent; an unknown one is empty."""
     return pd.DataFrame([_board_row(board) for board in boards], columns=list(_BOARD_COLUMNS))
 
 
 def cells_frame(boards: Iterable[Board]) -> pd.DataFrame:
-    """One row a cell, the unperturbed images first."""
+    """One row per cell, the unperturbed images first."""
     rows = [
         _cell_row(board, cell) for board in boards for cell in ((board.clean,) if board.clean else ()) + board.cells
     ]
@@ -25,7 +25,7 @@ def cells_frame(boards: Iterable[Board]) -> pd.DataFrame:
 
 
 def sources_frame(boards: Iterable[Board], withstood: Mapping[tuple[int, int, int], int]) -> pd.DataFrame:
-    """One row a cell: its accuracy on the defended model, and on the source it attacked, over the same examples."""
+    """One row per cell: its accuracy on the defended model, and on the source it attacked, over the same examples."""
     rows = [
         {
             "defence": board.defence,

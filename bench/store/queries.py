@@ -18,8 +18,8 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.engine import Engine as Database
 
 from bench import norms
-from bench.api import BenchError
 from bench.store import about, schema
+from bench.store.best_known import best, rows_of
 from bench.store.schema import CLEAN
 
 
@@ -204,7 +204,7 @@ def _board(connection: Connection, row: Any) -> Board:
     best_known: int | None = None
     best_adversary: dict[str, int] = {}
     if clean is not None and clean_done and counted:
-        best_known, best_adversary = _best(connection, row.id, [clean, *counted], cells)
+        best_known, best_adversary = best(connection, row.id, [clean, *counted], cells)
     latest = connection.execute(
         sa.select(schema.run.c.preset)
         .join(schema.cell, schema.cell.c.run_id == schema.run.c.id)
@@ -275,40 +275,6 @@ def _cells(connection: Connection, board_id: int) -> list[Cell]:
     ]
 
 
-def _best(
-    connection: Connection, board_id: int, counted: Sequence[Cell], cells: Sequence[Cell]
-) -> tuple[int, dict[str, int]]:
-    """Best Known, and Best Adversary by engine: one pass over the board in the order of the primary key.
-
-    Which engines an example withstands, over all their sources and settings, becomes the bits of one number; examples
-    are then counted by that number, so that only a few rows leave the database.
-    """
-    result, engines = schema.result.c, sorted({cell.attack for cell in counted})
-    if len(engines) > 60:
-        raise BenchError(f"board {board_id} has {len(engines)} engines; more than 60 on one board are not supported")
-    places = {cell.attack_id: sa.literal(1 << engines.index(cell.attack), sa.BigInteger) for cell in counted}
-    rows = (
-        sa.select(result.example_idx, result.correct, sa.case(places, value=result.attack_id).label("bit"))
-        .where(*_where(board_id, counted, cells))
-        .subquery()
-        .c
-    )
-    withstood = (
-        sa.select(rows.example_idx, (rows.bit * sa.func.min(rows.correct)).label("bit"))
-        .group_by(rows.example_idx, rows.bit)
-        .subquery()
-    )
-    by_example = sa.select(sa.func.sum(withstood.c.bit).label("bits")).group_by(withstood.c.example_idx).subquery()
-    counts = connection.execute(sa.select(by_example.c.bits, sa.func.count()).group_by(by_example.c.bits)).all()
-    by_engine = {
-        engine: sum(count for bits, count in counts if int(bits) >> place & 1)
-        for place, engine in enumerate(engines)
-        if engine != CLEAN
-    }
-    everything = (1 << len(engines)) - 1
-    return sum(count for bits, count in counts if int(bits) == everything), by_engine
-
-
 def best_by_source(database: Database, board: Board) -> dict[str, int]:
     """Best Known against each source alone, over all its attacks."""
     if board.clean is None or not board.counted:
@@ -316,7 +282,7 @@ def best_by_source(database: Database, board: Board) -> dict[str, int]:
     result, counted = schema.result.c, [board.clean, *board.counted]
     per_source = (
         sa.select(result.example_idx, result.source_id, sa.func.min(result.correct).label("ok"))
-        .where(*_where(board.id, counted, [board.clean, *board.cells]))
+        .where(*rows_of(board.id, counted, [board.clean, *board.cells]))
         .group_by(result.example_idx, result.source_id)
     )
     names = {cell.source_id: cell.source for cell in board.counted}
@@ -327,22 +293,3 @@ def best_by_source(database: Database, board: Board) -> dict[str, int]:
         name: sum(1 for example, source, ok in rows if source == identity and ok and example in right_at_first)
         for identity, name in names.items()
     }
-
-
-def _where(board_id: int, counted: Sequence[Cell], cells: Sequence[Cell]) -> list[sa.ColumnElement[bool]]:
-    """The rows of the counted cells; names the others only if there are any, so that the common case stays a plain scan."""
-    result = schema.result.c
-    chosen = [result.board_id == board_id]
-    left_out = [cell for cell in cells if cell not in counted]
-    if left_out:
-        chosen.append(
-            sa.not_(
-                sa.or_(
-                    *(
-                        sa.and_(result.attack_id == cell.attack_id, result.source_id == cell.source_id)
-                        for cell in left_out
-                    )
-                )
-            )
-        )
-    return chosen

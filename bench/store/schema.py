@@ -37,7 +37,7 @@ metadata = MetaData(
 )
 
 
-def _thing(name: str, *columns: Column[Any]) -> Table:
+def _settings_table(name: str, *columns: Column[Any]) -> Table:
     """Something with settings, known by its fingerprint."""
     return Table(
         name,
@@ -64,15 +64,15 @@ run = Table(
     Column("device", String(200), nullable=False),
     Column("git_commit", String(64)),
 )
-defence = _thing(
+defence = _settings_table(
     "defence",
     Column("keyed", Boolean, nullable=False),
     Column("key_id", String(64)),
     Column("weights_sha256", String(64), nullable=False),
     Column("description", Text, nullable=False),
 )
-attack = _thing("attack", Column("about_json", Text))  # what it says of itself; no part of its fingerprint
-source = _thing("source", Column("about_json", Text))
+attack = _settings_table("attack", Column("about_json", Text))  # what it says of itself; no part of its fingerprint
+source = _settings_table("source", Column("about_json", Text))
 board = Table(
     "board",
     metadata,

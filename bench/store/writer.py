@@ -1,4 +1,4 @@
-"""Everything that writes: the driver's side of a run, one transaction a shard."""
+"""Everything that writes: the driver's side of a run, one transaction per shard."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def ensure(database: Database, table: sa.Table, values: Mapping[str, Any], impor
     wanted = sa.select(table).where(table.c.fingerprint == values["fingerprint"])
     with writing(database) as connection:
         if connection.execute(wanted).first() is None:
-            connection.execute(_unless_there(connection, table).values(**values))
+            connection.execute(_insert_if_absent(connection, table).values(**values))
         found = connection.execute(wanted).mappings().one()
         about = values.get("about_json")
         if about is not None and about != found["about_json"] and not (imported and found["about_json"]):
@@ -91,7 +91,7 @@ def ensure_cell(database: Database, key: CellKey, values: Mapping[str, Any], imp
             "error": None,
             "imported": imported,
         }
-        connection.execute(_unless_there(connection, schema.cell).values(**ids(key), **new))
+        connection.execute(_insert_if_absent(connection, schema.cell).values(**ids(key), **new))
         found = connection.execute(sa.select(schema.cell).where(here).with_for_update()).one()
         if found.imported == imported and found.status == "failed":
             connection.execute(sa.update(schema.cell).where(here).values(status="running", error=None))
@@ -202,7 +202,7 @@ def _new_id(connection: Connection, insert: sa.Insert) -> int:
     return int(key[0])
 
 
-def _unless_there(connection: Connection, table: sa.Table) -> Any:
+def _insert_if_absent(connection: Connection, table: sa.Table) -> Any:
     """An insert that does nothing where another driver was faster."""
     dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
     return dialect.insert(table).on_conflict_do_nothing()

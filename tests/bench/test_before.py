@@ -7,13 +7,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from bench import keys
 from bench.api import BenchError
 from bench.evaluation.verify import verify
 from bench.exchange import importing
-from bench.store import key_searches, queries
-from bench.store.database import HEAD, open_database
+from bench.store import key_searches, queries, schema
+from bench.store.database import HEAD, open_database, writing
 from tests.conftest import bench
 from tests.stores import rows
 
@@ -61,6 +62,12 @@ def test_the_old_database_asks_to_be_upgraded_and_then_verifies(before: Path) ->
     assert all(cell.attack_about == {} == cell.source_about for b in queries.boards(database) for cell in b.cells)
     (search,) = key_searches.found(database)
     assert (search.defence, len(search.guesses), len(search.found)) == ("block-shuffle", 5, 1)
+    with writing(database) as connection:
+        connection.execute(sa.update(schema.key_search).values(race_floor=0.1))
+    found = verify(database, before / "bench.images", keys.load(None))
+    assert found.problems == [
+        "key search 1 (block-shuffle, 100 test images): its settings were changed (they do not fit its fingerprint)"
+    ]
 
 
 def test_a_run_goes_on_with_it(before: Path) -> None:
