@@ -3,13 +3,17 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
 
-.PHONY: run test test-lowest widths lint zoo clean
+.PHONY: run test quick test-lowest widths lint zoo clean
 
 run: $(VENV)/.installed
 	$(BIN)/bench run --defence linac --attack all
 
 test: $(VENV)/.installed-test lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# Everything that needs no other process and trains nothing: under two minutes on two cores.
+quick: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not needs_process and not slow"
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import guard
 from tests.honest import honest as honest
 from tests.postgres import postgres as postgres
 from tests.processes import allow_interrupts
@@ -18,8 +19,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # as `bench.support.devices` has it for runs
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     allow_interrupts()
+    guard.install()
+    config.pluginmanager.register(guard)
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ def opened(tmp_path: Path) -> Database:
     return open_database(str(tmp_path / "bench.db"), create=True)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.needs_process)])
 def new_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], str]:
     """Makes the URLs of new empty databases of one kind."""
     if request.param == "sqlite":

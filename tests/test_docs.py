@@ -6,12 +6,15 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 from bench import registry
 from tests.processes import run
 
 ROOT = Path(__file__).parent.parent
 
 
+@pytest.mark.needs_process
 def test_every_command_is_documented_as_its_help_says() -> None:
     made = run([sys.executable, "tools/cli_docs.py"], cwd=ROOT, check=True).stdout
     assert (ROOT / "docs" / "cli.md").read_text() == made, "run: python tools/cli_docs.py > docs/cli.md"

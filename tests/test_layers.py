@@ -237,6 +237,7 @@ def test_new_modules_and_packages_have_to_be_put_into_the_table(copy: Path) -> N
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["list", "defences"], ["list", "attacks"], ["run", "--help"], ["keysearch", "--help"]]
 )
+@pytest.mark.needs_process
 def test_light_commands_do_not_import_tensorflow(arguments: list[str]) -> None:
     code = (
         "import json, sys, atexit\n"
@@ -249,6 +250,7 @@ def test_light_commands_do_not_import_tensorflow(arguments: list[str]) -> None:
     assert json.loads(done.stderr.splitlines()[-1]) == []
 
 
+@pytest.mark.needs_process
 def test_help_and_list_answer_at_once() -> None:
     """In processor time, which a busy machine does not stretch; on an idle one it is the time a user waits."""
     for arguments in (["--help"], ["list", "defences"]):

@@ -23,6 +23,7 @@ def outcome_of(code: str, folder: Path, *options: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.needs_process
 def test_a_test_that_hangs_is_ended_by_its_limit_and_the_next_one_runs(tmp_path: Path) -> None:
     code = "import time\ndef test_hangs(): time.sleep(10**6)\ndef test_next(): pass\n"
     status, said = outcome_of(code, tmp_path, "-o", "timeout=1")
@@ -31,6 +32,7 @@ def test_a_test_that_hangs_is_ended_by_its_limit_and_the_next_one_runs(tmp_path:
     assert "1 failed, 1 passed" in said
 
 
+@pytest.mark.needs_process
 def test_a_test_that_hangs_below_python_ends_the_process(tmp_path: Path) -> None:
     """A signal is only seen between two steps of Python code, and a C function that keeps the lock lets none happen."""
     code = "def test_hangs(): sum(range(10**15))\n"
@@ -49,6 +51,7 @@ def test_every_test_has_a_limit(pytestconfig: pytest.Config) -> None:
 WAIT = "import time; print('up', flush=True); time.sleep(10**6)"
 
 
+@pytest.mark.needs_process
 def test_a_child_can_be_interrupted() -> None:
     with started([sys.executable, "-c", WAIT]) as process:
         assert process.stdout is not None
@@ -57,6 +60,7 @@ def test_a_child_can_be_interrupted() -> None:
         assert process.wait(30) == -signal.SIGINT
 
 
+@pytest.mark.needs_process
 def test_a_child_can_be_interrupted_where_the_tests_were_started_with_sigint_ignored() -> None:
     """As background jobs, and many CI systems, start them."""
     test = f"{__file__}::test_a_child_can_be_interrupted"
@@ -65,6 +69,7 @@ def test_a_child_can_be_interrupted_where_the_tests_were_started_with_sigint_ign
     assert "1 passed" in done.stdout, done.stdout
 
 
+@pytest.mark.needs_process
 def test_what_a_child_started_ends_with_the_test(tmp_path: Path) -> None:
     code = (
         f"import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {WAIT!r}]); "

@@ -28,6 +28,7 @@ print(any(core.__cpu_features__[name] for name in wide), "zmm" in code, "ymm" in
 """
 
 
+@pytest.mark.needs_process
 def test_nothing_wider_than_the_width_is_used() -> None:
     if "avx512" not in vector_widths.available():
         pytest.skip("this processor has no AVX-512")
@@ -46,6 +47,7 @@ def test_every_library_is_kept_to_the_width(monkeypatch: pytest.MonkeyPatch) -> 
     assert vector_widths.settings("avx512") == {}
 
 
+@pytest.mark.needs_process
 def test_a_width_that_is_not_there_is_refused() -> None:
     done = run([sys.executable, TOOL, "avx1024", "true"], environment=dict(os.environ))
     assert done.returncode == 1

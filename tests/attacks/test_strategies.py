@@ -32,6 +32,7 @@ def run(world: Path, *options: str) -> dict[tuple[str, str], dict[str, Any]]:
     return {(cell["attack"], cell["source"]): cell for cell in cells}
 
 
+@pytest.mark.needs_process
 def test_everything_against_block_shuffle(world: Path) -> None:
     model = keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Flatten(), keras.layers.Dense(10)])
     model.save(world / "dense.keras")
@@ -55,6 +56,7 @@ def test_everything_against_block_shuffle(world: Path) -> None:
     assert by_source["key-leaked"] == cells["pgd", "key-leaked"]["accuracy"], "there the source is the defended model"
 
 
+@pytest.mark.needs_process
 def test_linac_its_surrogates_and_reconstructions(world: Path) -> None:
     cells = run(
         world, "--defence", "linac", "--attack", "pgd@surrogate:1", "--attack", "pgd@reconstruction:2",
@@ -64,6 +66,7 @@ def test_linac_its_surrogates_and_reconstructions(world: Path) -> None:
     assert not list((world / "home").glob("transforms/*")), "transformed training images do not outlive the training"
 
 
+@pytest.mark.needs_process
 def test_what_is_trained_is_kept_and_can_be_trained_ahead(world: Path) -> None:
     done = bench("train", "--defence", "block-shuffle", "--source", "bypass", "--source", "surrogate:2", "--preset",
                  "tiny.toml", "--dataset", "mine.npz", cwd=world, BENCH_HOME=str(world / "home"))  # fmt: skip

@@ -28,6 +28,8 @@ from bench.store.database import open_database
 from bench.support.fingerprint import fingerprint
 from tests.conftest import bench
 
+pytestmark = pytest.mark.needs_process
+
 Members = dict[str, bytes]
 
 

@@ -24,12 +24,14 @@ from tests.processes import bench
 from tests.stores import rows
 
 
+@pytest.mark.needs_process
 def test_two_workers_give_the_rows_of_one(honest: Path, tmp_path: Path) -> None:
     done = bench(*RUN, "--workers", "2", "--shard-size", "2", cwd=tmp_path, timeout=600)
     assert done.returncode == 0, done.stderr
     assert rows(str(tmp_path / "results" / "bench.db")) == rows(str(honest / "results" / "bench.db"))
 
 
+@pytest.mark.needs_process
 def test_a_source_is_trained_once_not_once_a_worker(tmp_path: Path) -> None:
     options = tiny.make(tmp_path)
     done = bench("run", "--defence", "block-shuffle", "--attack", "pgd@nominal", *options,
@@ -89,6 +91,7 @@ def notebook(tmp_path: Path) -> str:
     return str(folder)
 
 
+@pytest.mark.needs_process
 def test_an_executor_of_another_package_is_chosen_by_name_and_stored_and_shown(
     honest: Path, notebook: str, tmp_path: Path
 ) -> None:
@@ -111,7 +114,8 @@ def test_an_executor_of_another_package_is_chosen_by_name_and_stored_and_shown(
 @executor_options
 def start_one(executor: Any) -> None:
     """Starts an executor as `bench run` does."""
-    executor(click.echo)
+    with executor.started(click.echo):
+        pass
 
 
 KNOWN = "there are local, none, notebook, ray"
@@ -145,6 +149,7 @@ def hold(path: Path, order: Any, name: str, held: Any) -> None:
         order.put(f"{name} out")
 
 
+@pytest.mark.needs_process
 def test_a_lock_is_held_by_one_process_and_ends_with_it(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     order, held, unused = context.Queue(), context.Event(), context.Event()

@@ -22,6 +22,8 @@ from tests import packages, processes
 from tests.processes import bench
 from tests.stores import rows
 
+pytestmark = pytest.mark.needs_process
+
 FAULTY = '''
 import os, signal, time
 from pathlib import Path

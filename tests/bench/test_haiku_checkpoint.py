@@ -209,6 +209,7 @@ def test_the_published_network_has_its_parameters(tmp_path: Path) -> None:
     haiku_checkpoint.import_into(model, haiku_checkpoint.load(write(tmp_path / "published.npy", (params, state))))
 
 
+@pytest.mark.needs_process
 def test_the_command_keeps_the_classifier_where_a_run_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bench import registry, spec
     from bench.data import datasets

@@ -19,6 +19,8 @@ from bench.store.database import open_database
 from bench.support.fingerprint import of_file
 from tests.conftest import bench
 
+pytestmark = pytest.mark.needs_process
+
 
 def sql(statement: str) -> Callable[[Path], None]:
     def change(folder: Path) -> None:

@@ -52,6 +52,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.needs_process
 def test_the_published_key_is_found_and_the_defence_said_to_be_broken(found: Path) -> None:
     said = (found / "out.txt").read_text()
     assert f"BROKEN by key search: with the key {PUBLISHED_KEY} (meta-seed 42, guess number 13)" in said
@@ -63,6 +64,7 @@ def test_the_published_key_is_found_and_the_defence_said_to_be_broken(found: Pat
     assert (found / "found.key").read_text() == f"found:{PUBLISHED_KEY}\n"
 
 
+@pytest.mark.needs_process
 def test_the_race_kept_the_right_key_alone(found: Path) -> None:
     stored = rows(found)
     assert len(stored) == 20
@@ -70,6 +72,7 @@ def test_the_race_kept_the_right_key_alone(found: Path) -> None:
     assert sum(images for *_, images, _ in stored) < 20 * 100 * 3 / 4
 
 
+@pytest.mark.needs_process
 def test_no_guess_is_scored_twice(found: Path) -> None:
     before = rows(found)
     again = bench(*SEARCH, "--meta-seeds", "40..49", "--format", "json", cwd=found)
@@ -81,6 +84,7 @@ def test_no_guess_is_scored_twice(found: Path) -> None:
     assert rows(found) == before
 
 
+@pytest.mark.needs_process
 def test_scored_to_the_end_the_race_ends_where_it_ended(found: Path, tmp_path: Path) -> None:
     done = bench(*SEARCH, "--meta-seeds", "40..44", "--no-race", "--format", "csv", cwd=tmp_path)
     assert done.exit_code == 0, done.output
@@ -95,6 +99,7 @@ def test_scored_to_the_end_the_race_ends_where_it_ended(found: Path, tmp_path: P
     assert "0 guesses scored now" in bench(*SEARCH, "--meta-seeds", "40..44", cwd=tmp_path).stderr
 
 
+@pytest.mark.needs_process
 def test_stopping_when_found(tmp_path: Path) -> None:
     arguments = [*SEARCH, "--meta-seeds", "42..300", "--stop-when-found"]
     assert "BROKEN" in bench(*arguments, cwd=tmp_path).stdout
@@ -103,6 +108,7 @@ def test_stopping_when_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.needs_process
 def test_stopped_and_started_again_it_ends_with_the_same_rows(
     found: Path, tmp_path: Path, kind: signal.Signals
 ) -> None:
@@ -127,6 +133,7 @@ def test_stopped_and_started_again_it_ends_with_the_same_rows(
     assert rows(tmp_path) == rows(found)
 
 
+@pytest.mark.needs_process
 def test_a_private_key_in_the_environment_stays_out_of_it(tmp_path: Path) -> None:
     """Its name chooses the classifier; the key itself is gone before anything is read, started or written."""
     done = bench(*SEARCH, "--meta-seeds", "1", cwd=tmp_path, BENCH_KEY="mine:1234567890123456789")

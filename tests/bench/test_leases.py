@@ -93,6 +93,7 @@ def claim_and_sleep(url: str, key: writer.CellKey, ready: Any) -> None:
     time.sleep(600)
 
 
+@pytest.mark.needs_process
 def test_the_claim_of_a_killed_driver_of_this_machine_is_free_at_once(new_url: Callable[[], str]) -> None:
     url = new_url()
     database = open_database(url, create=True)
@@ -125,6 +126,7 @@ def drive(url: str, keys: list[writer.CellKey], size: int, counts: Any) -> None:
     counts.put(made)
 
 
+@pytest.mark.needs_process
 def test_two_drivers_on_one_board_lose_and_double_nothing(new_url: Callable[[], str]) -> None:
     url = new_url()
     database = open_database(url, create=True)
@@ -150,6 +152,7 @@ def start_together(url: str, names: Any) -> None:
     names.put(a_board(open_database(url, create=True), 4))
 
 
+@pytest.mark.needs_process
 def test_drivers_that_start_at_once_on_an_empty_database_agree(new_url: Callable[[], str]) -> None:
     url, context = new_url(), multiprocessing.get_context("spawn")
     names = context.Queue()

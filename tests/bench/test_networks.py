@@ -92,6 +92,7 @@ def run(*arguments: object, cwd: Path, **environment: str) -> str:
     return done.output
 
 
+@pytest.mark.needs_process
 def test_it_is_listed_planned_trained_and_attacked(plain: dict[str, str], tmp_path: Path) -> None:
     assert "plain        Convolutions of stride 2" in run("list", "networks", cwd=tmp_path)
     assert "channels = (4, 8)" in run("show", "plain", cwd=tmp_path)
@@ -112,6 +113,7 @@ def test_it_is_listed_planned_trained_and_attacked(plain: dict[str, str], tmp_pa
     assert sources == {"clean": 4, "nominal": 4, "bypass": 4}
 
 
+@pytest.mark.needs_process
 def test_its_results_are_exchanged(plain: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCH_HOME", plain["BENCH_HOME"])
     (tmp_path / "tiny.toml").write_text(PLAIN)

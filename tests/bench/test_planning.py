@@ -24,6 +24,7 @@ from tests.networks import wide, wide_resnet
 PLAN = ("plan", "--defence", "block-shuffle", "--attack", "pgd@nominal", "--preset", "smoke", "--norm", "linf")
 
 
+@pytest.mark.needs_process
 def test_the_counts_are_those_of_a_run_and_what_is_stored_is_left_out(honest: Path) -> None:
     spent = sqlite3.connect(honest / "results" / "bench.db").execute("SELECT SUM(gradients) FROM cell").fetchone()[0]
     whole = bench(*PLAN, "--examples", "6", "--db", "none.db", cwd=honest, BENCH_HOME=str(honest / "home"))
@@ -158,6 +159,7 @@ class Slow(Defence):
         return slow(images)
 
 
+@pytest.mark.needs_process
 def test_the_papers_plan_is_made_in_a_minute_or_two(tmp_path: Path) -> None:
     done = bench("plan", "--defence", "linac", "--attack", "all", "--preset", "paper", cwd=tmp_path, timeout=240)
     assert done.returncode == 0, done.stderr

@@ -20,7 +20,7 @@ from tests.processes import bench, bench_command, started
 from tests.stores import rows
 
 pytest.importorskip("ray", reason="Ray is not installed (pip install '.[ray]')")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.needs_process]
 
 SPY = '''
 import os

@@ -127,6 +127,7 @@ def test_a_mistyped_url_makes_no_file(tmp_path: Any, monkeypatch: pytest.MonkeyP
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.needs_process
 def test_the_database_commands_do_not_print_it(postgres: Any) -> None:
     url = postgres.database().replace("bench@", "bench:se'c:r et@")
     open_database(url, create=True).dispose()

@@ -121,6 +121,7 @@ def main_board(world: Path, defence: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", contents.NAMES)
+@pytest.mark.needs_process
 def test_every_name_has_its_files_and_is_on_the_page_of_the_paper(world: Path, name: str) -> None:
     folder = site(world) / "paper"
     page = (folder / f"{name}.html").read_text()
@@ -143,6 +144,7 @@ def test_every_name_has_its_files_and_is_on_the_page_of_the_paper(world: Path, n
     assert f'href="paper/{name}.html"' in listed
 
 
+@pytest.mark.needs_process
 def test_cells_are_those_of_bench_results(world: Path) -> None:
     sources = {"table7": {"nominal": "nominal", "Bypass (PBA)": "bypass"}, "table1": {"nominal": "nominal"}}
     sources |= {"table5": {"key 1": "surrogate:1", "key 2": "surrogate:2"}, "table6": {"key 1": "reconstruction:1"}}
@@ -163,6 +165,7 @@ def test_cells_are_those_of_bench_results(world: Path) -> None:
     assert compared == 7
 
 
+@pytest.mark.needs_process
 def test_table_3_has_every_defence_with_its_clean_accuracy(world: Path) -> None:
     clean = {row["column"]: row for row in rows(world, "table3") if row["attack"] == "clean"}
     assert len(clean) == 6
@@ -171,6 +174,7 @@ def test_table_3_has_every_defence_with_its_clean_accuracy(world: Path) -> None:
     assert clean["linac"]["paper"] == "93.08"
 
 
+@pytest.mark.needs_process
 def test_best_known_is_right_without_a_perturbation_and_under_every_attack_of_its_column(world: Path) -> None:
     """LINAC's board also has the bypass, of Tables 2 and 3, and PGD, of the sweeps: they are no part of Table 1."""
     connection = sqlite3.connect(world / "results" / "bench.db")
@@ -187,6 +191,7 @@ def test_best_known_is_right_without_a_perturbation_and_under_every_attack_of_it
 
 
 @pytest.mark.parametrize("name", contents.SWEEPS)
+@pytest.mark.needs_process
 def test_a_sweep_has_a_board_for_every_value(world: Path, name: str) -> None:
     setting = contents.SWEEPS[name].setting
     base = main_board(world, "linac")["settings"]
@@ -211,6 +216,7 @@ def test_a_sweep_has_a_board_for_every_value(world: Path, name: str) -> None:
     assert len([row for row in rows(world, name) if row["paper"]]) >= 8
 
 
+@pytest.mark.needs_process
 def test_the_key_search_is_the_papers(world: Path) -> None:
     connection = sqlite3.connect(world / "results" / "bench.db")
     guesses = connection.execute("SELECT guess, correct, images FROM key_guess ORDER BY correct DESC, guess").fetchall()
@@ -222,6 +228,7 @@ def test_the_key_search_is_the_papers(world: Path) -> None:
     assert sum(int(row["keys"]) for row in rows(world, "figure2")) == 3
 
 
+@pytest.mark.needs_process
 def test_figure_3_ends_where_tables_5_and_6_do(world: Path) -> None:
     curve = {(r["sources"], int(float(r["number"]))): r for r in rows(world, "figure3")}
     (both,) = (r for r in rows(world, "table5") if (r["attack"], r["column"]) == ("best_known", "all keys"))
@@ -230,6 +237,7 @@ def test_figure_3_ends_where_tables_5_and_6_do(world: Path) -> None:
     assert curve["surrogate", 10]["best_known"] == ""
 
 
+@pytest.mark.needs_process
 def test_given_again_it_runs_nothing_and_a_new_site_keeps_the_pages(world: Path) -> None:
     again = reproduce("table7", *OPTIONS, "--no-train", cwd=world)
     assert again.returncode == 0, again.stderr
@@ -242,6 +250,7 @@ def test_given_again_it_runs_nothing_and_a_new_site_keeps_the_pages(world: Path)
         assert f'href="paper/{name}.html"' in (site(world) / "paper.html").read_text()
 
 
+@pytest.mark.needs_process
 def test_what_may_not_be_trained_is_refused_with_the_command_and_the_rest_is_written(tmp_path: Path) -> None:
     options = tiny.make(tmp_path)
     done = reproduce("figure6", *options, "--no-train", cwd=tmp_path)
@@ -252,6 +261,7 @@ def test_what_may_not_be_trained_is_refused_with_the_command_and_the_rest_is_wri
     assert "is not trained yet" in page
 
 
+@pytest.mark.needs_process
 def test_an_unknown_name_is_a_usage_error(tmp_path: Path) -> None:
     done = reproduce("tabel3", cwd=tmp_path)
     assert done.returncode == 2

@@ -18,6 +18,8 @@ import pytest
 from tests import packages, stores
 from tests.processes import bench, bench_command, run, started
 
+pytestmark = pytest.mark.needs_process
+
 RUN = ("run", "--defence", "block-shuffle", "--attack", "pgd@nominal", "--preset", "smoke", "--examples", "20")
 
 

@@ -87,6 +87,7 @@ def test_other_weights_and_missing_ones_are_named() -> None:
     assert "not in the zoo" in str(zoo.problem(gone, Measured(entry.clean_accuracy), print))
 
 
+@pytest.mark.needs_process
 def test_the_sample_inside_the_package_is_too_little_to_verify(tmp_path: Path) -> None:
     done = bench("verify", "--zoo", cwd=tmp_path, BENCH_HOME=str(tmp_path / "empty"))
     assert done.returncode == 2

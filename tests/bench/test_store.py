@@ -74,6 +74,7 @@ def test_an_attack_has_one_name_over_sources_with_budgets_of_their_own() -> None
     assert queries.attack_names(cells) == {1: "pgd", 2: "pgd", 3: "mt", 4: "pgd (2)", 5: "pgd (3)", 6: "pgd (2)"}
 
 
+@pytest.mark.needs_process
 def test_best_adversary_is_over_all_settings_of_an_engine(database: Database) -> None:
     board = a_board(database, 4)
     fill(database, board, {(schema.CLEAN, schema.CLEAN): np.ones(4, bool), ("pgd", "s"): np.array([1, 1, 0, 1], bool)})
@@ -197,6 +198,7 @@ def test_a_lock_that_passes_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mo
     assert "trying for another" in caplog.text
 
 
+@pytest.mark.needs_process
 def test_a_server_that_goes_and_comes_back_costs_nothing(postgres: Any, caplog: Any) -> None:
     database = open_database(postgres.database(), create=True)
     key = a_cell(database, a_board(database, 4), "pgd", "s")
@@ -208,6 +210,7 @@ def test_a_server_that_goes_and_comes_back_costs_nothing(postgres: Any, caplog: 
     database.dispose()
 
 
+@pytest.mark.needs_process
 def test_a_server_that_stays_away_is_named(postgres: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.store.database.PATIENCE_SECONDS", 1.0)
     url = postgres.database()
@@ -223,6 +226,7 @@ def test_a_server_that_stays_away_is_named(postgres: Any, monkeypatch: pytest.Mo
         database.dispose()
 
 
+@pytest.mark.needs_process
 def test_a_server_whose_disk_is_full_says_so(postgres: Any) -> None:
     with small_disk() as disk:
         url = postgres.database(disk)

@@ -16,6 +16,8 @@ import pytest
 from tests import packages, tiny
 from tests.processes import bench, bench_command, started
 
+pytestmark = pytest.mark.needs_process
+
 SECRET = 5938457234985723498
 MASK = 0x5A5AA5A55A5AA5A5
 

@@ -165,6 +165,7 @@ def test_graph_eager_and_map_give_the_same_bits() -> None:
     np.testing.assert_array_equal(mapped(UNIT), expected)
 
 
+@pytest.mark.needs_process
 def test_another_process_gives_the_same_bits(alone: np.ndarray, tmp_path: Path) -> None:
     program = (
         "import sys, hashlib, numpy as np\nfrom bench.support import devices\ndevices.configure()\n"

@@ -22,6 +22,8 @@ from tests.leaderboard.conftest import Site
 from tests.leaderboard.stores import HOSTILE
 from tests.processes import bench_command, started
 
+pytestmark = pytest.mark.needs_process
+
 AUDIT = (Path(__file__).parent / "audit.js").read_text()
 ROWS = "[...document.querySelectorAll('[data-norm=linf] .ours tr')].filter(row => row.checkVisibility())"
 NAMES = f"{ROWS}.map(row => row.dataset.name)"

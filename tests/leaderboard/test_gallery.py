@@ -296,6 +296,7 @@ def test_what_makes_no_sense_is_refused(shipped: spec.Spec) -> None:
             make("figure4", dataclasses.replace(shipped, gallery={"map_points": odd}))
 
 
+@pytest.mark.needs_process
 def test_the_names_are_known_without_tensorflow() -> None:
     code = (
         "import sys; import bench.reproduction.gallery as g; assert g.NAMES; "

@@ -55,6 +55,7 @@ def printed(site: Site, what: str) -> list[dict[str, object]]:
     return list(json.loads(done.stdout))
 
 
+@pytest.mark.needs_process
 def test_every_cell_is_shown_as_bench_results_prints_it(site: Site) -> None:
     shown: dict[str, list[str]] = {}
     unfinished: dict[str, list[str]] = {}
@@ -73,6 +74,7 @@ def test_every_cell_is_shown_as_bench_results_prints_it(site: Site) -> None:
     assert (shown, unfinished) == ({}, {})
 
 
+@pytest.mark.needs_process
 def test_the_home_page_has_the_numbers_of_bench_results(site: Site) -> None:
     page = site.home.read_text()
     for board in printed(site, "boards"):
@@ -86,6 +88,7 @@ def test_the_home_page_has_the_numbers_of_bench_results(site: Site) -> None:
         assert str(board["updated"])[:10] in text
 
 
+@pytest.mark.needs_process
 def test_totals_are_those_of_bench_results(site: Site) -> None:
     for board in printed(site, "boards"):
         (path,) = site.folder.glob(f"data/*/board-{board['board']}-matrix.json")
@@ -103,6 +106,7 @@ def test_budgets_of_single_sources_are_said_and_do_not_split_a_row(site: Site) -
     assert re.search(r"pgd on surrogate:1, surrogate:2, surrogate:3, surrogate:4\s*steps = 5", text)
 
 
+@pytest.mark.needs_process
 def test_the_files_beside_the_pages_are_what_bench_results_prints(site: Site) -> None:
     for what in ("cells", "boards"):
         assert json.loads((site.folder / f"{what}.json").read_text()) == printed(site, what)
@@ -183,6 +187,7 @@ def test_a_new_build_takes_away_its_old_files_and_no_others(tmp_path: Path) -> N
     assert (tmp_path / "outside.txt").exists()
 
 
+@pytest.mark.needs_process
 def test_building_the_site_does_not_import_tensorflow(site: Site, tmp_path: Path) -> None:
     code = (
         "import sys, atexit\n"
@@ -195,6 +200,7 @@ def test_building_the_site_does_not_import_tensorflow(site: Site, tmp_path: Path
 
 
 @pytest.mark.parametrize("arguments", [["leaderboard", "--out", "made"], ["serve", "--out", "nothing-here"]])
+@pytest.mark.needs_process
 def test_the_commands(site: Site, tmp_path: Path, arguments: list[str]) -> None:
     done = bench(*arguments, "--db", site.db, cwd=tmp_path)
     if arguments[0] == "leaderboard":

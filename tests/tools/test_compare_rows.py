@@ -80,6 +80,7 @@ sys.exit({code})
 
 
 @pytest.mark.parametrize("code", [0, 1])
+@pytest.mark.needs_process
 def test_a_checkout_is_run_by_its_own_python_in_a_home_of_its_own(
     database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], code: int
 ) -> None:
