@@ -17,6 +17,8 @@ STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn
 """Events of Python's audit (PEP 578) that start a program or a process. multiprocessing raises none of them."""
 
 
+FIXTURES = frozenset({"honest", "postgres", "browser"})
+"""Fixtures that start processes: a test that uses one need not be marked."""
 ALLOWED = (("git",),)
 """Programs that any test may start: a run asks git for the commit that it notes down, with a limit of its own."""
 
@@ -57,6 +59,13 @@ def install() -> None:
         start(process)
 
     BaseProcess.start = guarded  # type: ignore[method-assign]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what uses a fixture that starts processes."""
+    for item in items:
+        if isinstance(item, pytest.Function) and not FIXTURES.isdisjoint(item.fixturenames):
+            item.add_marker("needs_process")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -70,6 +70,7 @@ def test_square_uses_the_whole_ball_and_moves_one_window(norm: str) -> None:
     assert (np.abs(moved - start).max(axis=(1, 2, 3)) > 0).all()
 
 
+@pytest.mark.slow
 def test_the_cascade_says_which_part_broke_which_example(source: Any, network: Any) -> None:
     batch = a_batch(network, count=8, epsilon=0.01)
     engine = AutoAttack(AutoAttackSettings(**SHORT))
@@ -93,6 +94,7 @@ def test_the_cascade_breaks_what_its_parts_break_alone(source: Any, network: Any
     assert (apart.gradients >= cascade.gradients).all()
 
 
+@pytest.mark.slow
 def test_the_best_margin_transfers_better_than_the_first_success(source: Any, network: Any) -> None:
     batch = a_batch(network, epsilon=0.02)
     first = AutoAttack(AutoAttackSettings(**SHORT)).run(source, batch, ignore)

@@ -142,6 +142,7 @@ def score_all(scorer: Scorer, keys: list[int]) -> dict[int, Score]:
         return {score.key: score for score in pool.map(scorer.score, keys)}
 
 
+@pytest.mark.slow
 def test_the_right_key_of_a_linac_stands_out_and_the_race_saves(
     small_linac: tuple[Linac, keras.Model, np.ndarray, np.ndarray],
 ) -> None:

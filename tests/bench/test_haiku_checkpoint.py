@@ -191,7 +191,6 @@ def test_a_checkpoint_of_another_network_changes_nothing(tmp_path: Path, change:
         np.testing.assert_array_equal(weight, old)
 
 
-@pytest.mark.slow
 def test_a_checkpoint_is_of_one_kind_of_network(tmp_path: Path) -> None:
     arrays = haiku_checkpoint.load(write(tmp_path / "small.npy", checkpoint()))
     model = haiku_checkpoint.network(wide(16, 1), (16, 16, CHANNELS), 10, arrays)
@@ -200,6 +199,7 @@ def test_a_checkpoint_is_of_one_kind_of_network(tmp_path: Path) -> None:
         haiku_checkpoint.network(Architecture("other", "1", {"layers": 3}), (16, 16, CHANNELS), 10, arrays)
 
 
+@pytest.mark.slow
 def test_the_published_network_has_its_parameters(tmp_path: Path) -> None:
     """WRN-70-16 on 256 channels: 266,793,498 parameters, and a checkpoint of its shape fits (5 GB of memory)."""
     model = wide_resnet((32, 32, 256), 10, 70, 16)

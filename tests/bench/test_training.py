@@ -40,6 +40,7 @@ class Interrupted(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_interrupted_and_resumed_is_as_if_it_never_was(tmp_path: Path) -> None:
     whole = a_trainer()
     whole.run(tmp_path / "whole.npz", lambda progress: None)
@@ -57,6 +58,7 @@ def test_interrupted_and_resumed_is_as_if_it_never_was(tmp_path: Path) -> None:
         assert np.array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_training_learns() -> None:
     losses: list[float] = []
     recipe = Recipe(wide(10, 1), epochs=40, batch_size=16, learning_rate=0.05, cutmix=False, crop_and_flip=False)
@@ -67,6 +69,7 @@ def test_training_learns() -> None:
     assert losses[-1] < 0.3 * losses[0]
 
 
+@pytest.mark.slow
 def test_a_diverging_training_says_so(tmp_path: Path) -> None:
     with pytest.raises(BenchError, match="diverged in epoch 1"):
         a_trainer(Recipe(wide(10, 1), epochs=1, batch_size=16, learning_rate=1e30)).run(tmp_path / "c", lambda p: None)

@@ -107,6 +107,7 @@ def test_the_reconstruction_variant_is_the_same_fit() -> None:
     np.testing.assert_array_equal(found.reconstruction, other.reconstruction)
 
 
+@pytest.mark.slow
 def test_another_key_changes_everything_and_rounding_of_the_input_little() -> None:
     base = linac.fit(IMAGES, KEY).representation
     other = linac.fit(IMAGES, ATTACKER).representation
@@ -205,6 +206,7 @@ def test_the_cpu_and_the_tensorflow_path_agree(config: LinacConfig, size: tuple[
         np.testing.assert_allclose(ours, theirs, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_gradients_of_the_cpu_and_the_tensorflow_path_agree() -> None:
     random = np.random.default_rng(0)
     images, upstream = random.normal(size=(3, 4, 5, 3)), random.normal(size=(3, 4, 5, 6))
@@ -263,6 +265,7 @@ def test_the_gradient_works_on_a_tape_in_a_graph_and_has_the_same_bits_in_any_co
     np.testing.assert_allclose(together, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_the_gpu_path_of_the_defence_agrees_and_names_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
     config = LinacConfig(width=16, layers=2, frequencies=2, representation_layer=1, epochs=1, batch_pixels=16)
     images = tf.constant(UNIT[:, :8, :8])

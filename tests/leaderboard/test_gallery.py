@@ -250,6 +250,7 @@ def shipped() -> spec.Spec:
     return dataclasses.replace(spec.resolve("smoke", examples=20), gallery={"map_points": 3})
 
 
+@pytest.mark.slow
 def test_maps_of_the_shipped_models(shipped: spec.Spec, monkeypatch: pytest.MonkeyPatch) -> None:
     from bench.evaluation import contest
 
@@ -271,6 +272,7 @@ def test_maps_of_the_shipped_models(shipped: spec.Spec, monkeypatch: pytest.Monk
     assert make("figure4", shipped).chart == figure.chart
 
 
+@pytest.mark.slow
 def test_the_defended_model_under_a_secret_key_is_not_mapped(shipped: spec.Spec) -> None:
     from bench.models import artifacts, weights
 
