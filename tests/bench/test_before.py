@@ -48,6 +48,7 @@ def before(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.needs_process
 def test_the_old_database_asks_to_be_upgraded_and_then_verifies(before: Path) -> None:
     path = str(before / "bench.db")
     with pytest.raises(BenchError, match=f"older schema 0003: run 'bench db upgrade --db {path}'"):
@@ -70,6 +71,7 @@ def test_the_old_database_asks_to_be_upgraded_and_then_verifies(before: Path) ->
     ]
 
 
+@pytest.mark.needs_process
 def test_a_run_goes_on_with_it(before: Path) -> None:
     """The finished cells are known again by their fingerprints, and stay as they are; others are added."""
     old = rows(str(before / "bench.db"))

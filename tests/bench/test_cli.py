@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import pkgutil
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -18,6 +16,7 @@ import bench.commands
 from bench import spec
 from bench.cli import main
 from bench.commands.options import bundled, command_line
+from tests.processes import python
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
@@ -51,6 +50,7 @@ def test_every_command_has_a_module_of_its_name() -> None:
     assert {name.strip("_").replace("_", "-") for name in modules} == set(main.commands)
 
 
+@pytest.mark.needs_process
 def test_help_needs_none_of_the_large_libraries() -> None:
     code = (
         "import sys\n"
@@ -60,7 +60,7 @@ def test_help_needs_none_of_the_large_libraries() -> None:
         "assert CliRunner().invoke(main, ['run', '--help']).exit_code == 0\n"
         "print([m for m in ('numpy', 'pandas', 'rich', 'sqlalchemy', 'tensorflow') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = python(code)
     assert done.stdout.strip() == "[]", done.stderr
 
 

@@ -28,7 +28,7 @@ from bench.models.adversary import Adversary
 from leaderboard import words
 from tests import packages
 from tests.attacks.conftest import Network, a_batch
-from tests.conftest import bench
+from tests.processes import bench, python
 
 L1 = '''
 import numpy as np
@@ -146,6 +146,7 @@ def test_distances_are_those_of_a_loop_over_the_values(name: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-14)
 
 
+@pytest.mark.needs_process
 def test_norms_are_loaded_and_measure_without_tensorflow() -> None:
     code = (
         "import sys, numpy as np\n"
@@ -155,7 +156,7 @@ def test_norms_are_loaded_and_measure_without_tensorflow() -> None:
         "print([float(norms.named(name).distance(ones, 0 * ones)[0]) for name in norms.names()])\n"
         "print([name for name in ('tensorflow', 'keras', 'ray') if name in sys.modules])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = python(code, check=True)
     assert done.stdout.splitlines() == [f"[1.0, {12**0.5}]", "[]"]
 
 
@@ -365,6 +366,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Outside:
     return dataclasses.replace(ready, said=done.stderr)
 
 
+@pytest.mark.needs_process
 def test_a_norm_from_outside_is_planned(outside: Outside) -> None:
     done = outside.bench("plan", "--defence", "none", *ATTACKS, *outside.options)
     assert done.returncode == 0, done.stderr
@@ -372,6 +374,7 @@ def test_a_norm_from_outside_is_planned(outside: Outside) -> None:
     assert outside.bench("list", "norms").stdout.splitlines()[-1] == "l1    The sum of all changes."
 
 
+@pytest.mark.needs_process
 def test_a_norm_from_outside_is_attacked_and_judged_in(outside: Outside) -> None:
     connection = sqlite3.connect(outside.folder / "results" / "bench.db")
     rows = connection.execute(
@@ -391,6 +394,7 @@ def test_a_norm_from_outside_is_attacked_and_judged_in(outside: Outside) -> None
     assert outside.bench("verify").stdout.endswith("20 rows judged again, 0 problems\n")
 
 
+@pytest.mark.needs_process
 def test_an_engine_that_cannot_work_in_it_says_so_in_one_line(outside: Outside) -> None:
     reason = "Square cannot work in norm 'l1': its ball has no square_moves (bench.api.Ball)"
     cells = json.loads(outside.bench("results", "--format", "json").stdout)
@@ -400,6 +404,7 @@ def test_an_engine_that_cannot_work_in_it_says_so_in_one_line(outside: Outside) 
     assert f"none l1 square@self: {reason}" in outside.said
 
 
+@pytest.mark.needs_process
 def test_a_norm_from_outside_has_its_label_on_pages_and_its_name_in_their_data(outside: Outside) -> None:
     site = outside.folder / "results" / "leaderboard"
     headings = re.findall(r'<h2 id="rank-(\w+)">(\S+) ', (site / "index.html").read_text())
@@ -412,6 +417,7 @@ def test_a_norm_from_outside_has_its_label_on_pages_and_its_name_in_their_data(o
         assert any(",l1,6.0," in line for line in lines[1:]), lines
 
 
+@pytest.mark.needs_process
 def test_pages_with_a_norm_from_outside_are_built_without_tensorflow(outside: Outside) -> None:
     code = (
         "import sys, atexit\n"
@@ -419,11 +425,12 @@ def test_pages_with_a_norm_from_outside_are_built_without_tensorflow(outside: Ou
         "atexit.register(lambda: print([m for m in ('tensorflow', 'keras', 'ray') if m in sys.modules], file=sys.stderr))\n"
         "from bench.cli import main; sys.argv = ['bench', 'leaderboard', '--out', 'light']; main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=outside.folder, capture_output=True, text=True)
+    done = python(code, cwd=outside.folder)
     assert done.stderr.splitlines()[-1] == "[]"
     assert ">L1 <small>" in (outside.folder / "light" / "index.html").read_text()
 
 
+@pytest.mark.needs_process
 def test_a_stored_norm_that_is_not_installed_is_shown_as_such_and_never_judged(
     outside: Outside, tmp_path: Path
 ) -> None:
