@@ -56,9 +56,9 @@ def install() -> None:
     sys.addaudithook(GUARD.audit)
     start = BaseProcess.start
 
-    def guarded(process: BaseProcess) -> None:
-        GUARD.check(f"multiprocessing {process.name}")
-        start(process)
+    def guarded(self: BaseProcess) -> None:
+        GUARD.check(f"multiprocessing {self.name}")
+        start(self)
 
     BaseProcess.start = guarded  # type: ignore[method-assign]
 

@@ -23,6 +23,7 @@ PENDING = {
     "Refused",
     "Row",
     "Search",
+    "StoredBoard",
 }
 """Names that still stand for two things."""
 
