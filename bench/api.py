@@ -19,7 +19,7 @@ from bench.errors import UsageError as UsageError
 from bench.norms import Ball as Ball
 from bench.norms import Norm as Norm
 from bench.norms import SquareMoves as SquareMoves
-from bench.sources import LAST as LAST
+from bench.sources import LAST_PLACE as LAST_PLACE
 from bench.sources import Gradient as Gradient
 from bench.sources import Loss as Loss
 from bench.sources import ModelSource as ModelSource
@@ -54,20 +54,9 @@ class Plugin(abc.ABC):  # noqa: B024 (what must be written is in its subclasses)
     """Whether `all` means it too; one that is a part or a variant of another is asked for by name."""
     beyond: ClassVar[bool] = False
     """Whether it goes beyond the published evaluation: behind `everything`, and marked so."""
-    label: ClassVar[str] = ""
-    """What people call it, if not by the name it is registered under."""
-    meaning: ClassVar[str] = ""
-    """What it does, in half a sentence, for readers of the pages; by default its description in `bench list`."""
-    place: ClassVar[int] = LAST
-    """Where it stands in tables, the lowest first; those of one place stand by name."""
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = self.Settings() if settings is None else settings
-
-    @classmethod
-    def explanation(cls) -> str:
-        """What it does, in its own words."""
-        return cls.meaning or (cls.__doc__ or "").strip().split("\n")[0]
 
 
 class Defence(Plugin):
@@ -178,7 +167,23 @@ Report = Callable[[int], None]
 """Called by an engine with the amount of work done since the last call, out of `Engine.work`."""
 
 
-class Engine(Plugin):
+class Attack(Plugin):
+    """What engines and strategies share: how people read of them."""
+
+    label: ClassVar[str] = ""
+    """What people call it, if not by the name it is registered under."""
+    meaning: ClassVar[str] = ""
+    """What it does, in half a sentence, for readers of the pages; by default its description in `bench list`."""
+    place: ClassVar[int] = LAST_PLACE
+    """Where it stands in tables, the lowest first; those of one place stand by name."""
+
+    @classmethod
+    def explanation(cls) -> str:
+        """What it does, in its own words."""
+        return cls.meaning or (cls.__doc__ or "").strip().split("\n")[0]
+
+
+class Engine(Attack):
     """Makes adversarial images against a source."""
 
     needs_gradient: ClassVar[bool] = True
@@ -271,8 +276,17 @@ class TrainedClassifier:
         return self.classifier(self.defence.transform(images, self.key, self.state), training=False)
 
 
-class Strategy(Plugin):
+class Strategy(Attack):
     """A named group of sources, valid under the threat model of the defences it offers them for."""
+
+    needs_key: ClassVar[bool] = False
+    """Whether its sources are computed with the private key: outside every threat model, and run beside the referee."""
+    needs_guess: ClassVar[bool] = False
+    """Whether its sources are computed with a key that the attacker has found: there are none without `--key-guess`."""
+    user_models: ClassVar[bool] = False
+    """Whether its sources are the models that the user gives with `--source`."""
+    has_gradient: ClassVar[bool] = True
+    """Whether its sources have gradients; without, only black-box engines run on them."""
 
     @abc.abstractmethod
     def sources(self, defence: Defence) -> Sequence[str]:
@@ -289,15 +303,6 @@ class Strategy(Plugin):
     def refusal(self, defence: Defence, source: str) -> str | None:
         """Why this source is outside the defence's threat model, or None if it is inside or not its own."""
         return None
-
-    needs_key: ClassVar[bool] = False
-    """Whether its sources are computed with the private key: outside every threat model, and run beside the referee."""
-    needs_guess: ClassVar[bool] = False
-    """Whether its sources are computed with a key that the attacker has found: there are none without `--key-guess`."""
-    user_models: ClassVar[bool] = False
-    """Whether its sources are the models that the user gives with `--source`."""
-    has_gradient: ClassVar[bool] = True
-    """Whether its sources have gradients; without, only black-box engines run on them."""
 
     @abc.abstractmethod
     def build(self, source: str, knowledge: Knowledge) -> Source:

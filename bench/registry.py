@@ -86,7 +86,7 @@ def engine(name: str, settings: typing.Mapping[str, Any]) -> Engine:
 
 def strategy(name: str, settings: typing.Mapping[str, Any]) -> Strategy:
     """The strategy of this name with these settings."""
-    return _create(_loaded("attacks", name, Strategy), name, settings)
+    return _create(strategy_class(name), name, settings)
 
 
 def network(name: str, settings: typing.Mapping[str, Any]) -> Network:
@@ -97,6 +97,11 @@ def network(name: str, settings: typing.Mapping[str, Any]) -> Network:
 def engine_class(name: str) -> type[Engine]:
     """The engine of this name, without settings."""
     return _loaded("attacks", name, Engine)
+
+
+def strategy_class(name: str) -> type[Strategy]:
+    """The strategy of this name, without settings."""
+    return _loaded("attacks", name, Strategy)
 
 
 def engine_classes() -> dict[str, type[Engine]]:

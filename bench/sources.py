@@ -63,7 +63,7 @@ class Source(abc.ABC):
         """`loss(logits, *labels)` for every image, and its gradient with respect to that image."""
 
 
-LAST = 1000
+LAST_PLACE = 1000
 """The place in tables of what does not ask for another."""
 
 Stage = Literal["bypass", "defence", "reconstruction"]
@@ -79,7 +79,7 @@ class SourceDescription:
     """What people call the kind, if not by its name."""
     meaning: str = ""
     """What the kind is, in half a sentence, for readers of the pages."""
-    place: int = LAST
+    place: int = LAST_PLACE
     """Where the kind stands in tables, the lowest first; those of one place stand by name."""
     members: tuple[str, ...] = ()
     """The sources it is made of, if it is several at once; one that is named twice is two models of its kind."""

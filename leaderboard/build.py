@@ -10,12 +10,12 @@ import jinja2
 import numpy as np
 from sqlalchemy.engine import Engine as Database
 
-from bench.store import frames, key_searches, outcomes, queries
+from bench.store import frames, key_searches, on_sources, outcomes, queries
 from bench.store.key_searches import KeySearch
 from bench.store.outcomes import Outcomes, RunRecord
 from bench.store.queries import Board
 from bench.support.progress import Track, Tracker, untracked
-from leaderboard import compare, defence, explorer, home, paper, rendering, reproductions
+from leaderboard import compare, defence, explorer, home, paper, rendering, reproductions, terms
 from leaderboard.compare import Contestant
 from leaderboard.explorer import Pictures
 from leaderboard.output import Folder
@@ -55,7 +55,7 @@ def build(
     site.frame("data/comparison", compare.pairs_frame(groups))
     work.page("compare.html", "compare.html", groups=groups, paper_rows=[(n, paper.table3(n)) for n in paper.EPSILONS])
     work.page("paper.html", "paper.html", items=reproductions.items(folder))
-    work.page("about.html", "about.html", doubts=home.all_doubts(boards))
+    work.page("about.html", "about.html", doubts=home.all_doubts(boards), **terms.everything(boards))
     first = work.page("index.html", "home.html", **home.context(contestants))
     site.finish()
     return first
@@ -98,8 +98,8 @@ class _Work:
             self._explorer(board, everything, runs, examples)
             self.page(f"examples/board-{board.id}.html", "explorer.html", board=board, page=page, label=label)
             contestants.append(home.contestant(board, page, label, examples, everything))
-            made_of_parts = [cell.attack_id for cell in board.cells if cell.attack_settings.get("parts")]
-            broken = queries.broken_by_part(self._database, board.id, made_of_parts)
+            made_of_parts = [cell.attack_id for cell in board.cells if cell.parts]
+            broken = on_sources.broken_by_part(self._database, board.id, made_of_parts)
             sections.append(defence.section(self._site, page, board, everything, runs, broken))
             tracker.advance(_size(board), label)
         context = defence.context(self._site, page, sections, searches)

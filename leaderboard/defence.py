@@ -11,10 +11,11 @@ from bench import norms
 from bench.store.key_searches import KeySearch
 from bench.store.outcomes import Outcomes, RunRecord
 from bench.store.queries import Board, attack_names
-from leaderboard import evidence, figures, paper, tables, words
+from leaderboard import evidence, figures, paper, tables, terms, words
 from leaderboard.figures import Figure
 from leaderboard.output import Folder
 from leaderboard.tables import Table
+from leaderboard.terms import Term
 
 ByPart = Mapping[tuple[int, int], Mapping[int, int]]
 """By attack and source, how many examples each part of the attack broke, by its place."""
@@ -45,8 +46,9 @@ class Section:
     cover: list[tuple[str, evidence.Step]]
     doubts: list[tuple[str, str, str]]
     failures: list[tuple[str, str]]
-    engines: dict[str, str]
-    sources: dict[str, str]
+    strategy_meanings: list[tuple[str, str]]
+    engines: list[Term]
+    sources: list[Term]
     attack_settings: list[tuple[str, list[str], str]]  # of an attack, on these sources if not on all of its own
     runs: list[RunRecord]
     data: str
@@ -82,9 +84,7 @@ def section(
     matrix, strategies = tables.matrix(board, outcomes), tables.strategies(board, outcomes)
     inside = [cell for cell in board.cells if cell.inside_threat_model]
     members = [
-        (name, table)
-        for name in evidence.families(cell.source for cell in inside)
-        if (table := tables.matrix(board, outcomes, only=name))
+        (name, table) for name in evidence.families(inside) if (table := tables.matrix(board, outcomes, only=name))
     ]
     outside = tables.matrix(board, outcomes, inside=False)
     curves = evidence.by_members(outcomes)
@@ -123,8 +123,9 @@ def section(
             for name, meaning in c.doubts.items()
         ],
         failures=[(f"{attacks[c.attack_id]}@{c.source}", c.error or "") for c in board.cells if c.status == "failed"],
-        engines={c.attack: words.ENGINES[c.attack] for c in board.cells if c.attack in words.ENGINES},
-        sources=_source_meanings(board),
+        strategy_meanings=list(evidence.strategies(inside).values()),
+        engines=terms.engines(board.cells),
+        sources=terms.sources(board.cells),
         attack_settings=_attack_settings(board, attacks),
         runs=runs,
         data=f"../{data}",
@@ -172,7 +173,7 @@ def _epsilons(boards: Sequence[Board], norm: str) -> list[tuple[float, int, int,
 def _parts(board: Board, attacks: Mapping[int, str], by_part: ByPart) -> list[tuple[str, list[tuple[str, int]]]]:
     found = []
     for cell in board.cells:
-        names, counts = cell.attack_settings.get("parts"), by_part.get((cell.attack_id, cell.source_id), {})
+        names, counts = cell.parts, by_part.get((cell.attack_id, cell.source_id), {})
         if names and counts:
             own = [(name, counts.get(place, 0)) for place, name in enumerate(names)]
             found.append((f"{attacks[cell.attack_id]}@{cell.source}", own))
@@ -183,12 +184,7 @@ def _attack_settings(board: Board, attacks: Mapping[int, str]) -> list[tuple[str
     found = []
     for identity in sorted(attacks, key=lambda i: (attacks[i], i)):
         own = [cell for cell in board.cells if cell.attack_id == identity]
-        sources = tables.ranked((cell.source for cell in own), words.SOURCE_ORDER)
+        sources = tables.ranked((cell.source, cell.source_about.place) for cell in own)
         shared = list(attacks.values()).count(attacks[identity]) > 1
         found.append((attacks[identity], sources if shared else [], words.settings(own[0].attack_settings)))
     return found
-
-
-def _source_meanings(board: Board) -> dict[str, str]:
-    kinds = dict.fromkeys((words.family(cell.source) or (cell.source, 0))[0] for cell in board.cells)
-    return {kind: words.SOURCES[kind] for kind in kinds if kind in words.SOURCES}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from bench.store.outcomes import Outcomes
-from bench.store.queries import attack_names
+from bench.store.queries import Cell, attack_names
 from leaderboard import words
 
 
@@ -63,28 +63,45 @@ def by_strategy(outcomes: Outcomes) -> dict[str, list[int]]:
     return chosen
 
 
+def strategies(cells: Iterable[Cell]) -> dict[str, tuple[str, str]]:
+    """The strategies of some cells in their order: what people call each (no two the same), and what it does."""
+    found = {cell.strategy: cell.source_about for cell in cells}
+    order = sorted(found, key=lambda name: (found[name].strategy_place, name))
+    labels = [found[name].strategy_label for name in order]
+    return {
+        name: (label if labels.count(label) == 1 else f"{label} ({name})", found[name].strategy_meaning)
+        for name, label in zip(order, labels, strict=True)
+    }
+
+
 def strongest_strategy(outcomes: Outcomes) -> tuple[str, int] | None:
-    """The strategy that leaves the fewest examples right by itself, and how many it leaves."""
+    """What people call the strategy that leaves the fewest examples right by itself, and how many it leaves."""
     left = {name: known_count(outcomes, columns) for name, columns in by_strategy(outcomes).items()}
-    known = {name: count for name, count in left.items() if count is not None}
-    return min(known.items(), key=lambda item: (item[1], item[0])) if known else None
+    known = [(count, name) for name, count in left.items() if count is not None]
+    if not known:
+        return None
+    count, name = min(known)
+    return strategies(outcomes.cells)[name][0], count
 
 
-def families(sources: Iterable[str]) -> dict[str, list[str]]:
+def families(cells: Iterable[Cell]) -> dict[str, list[str]]:
     """Sources that come in numbers, such as surrogate:1 to surrogate:10, in their order; only where there are several."""
-    found: dict[str, list[tuple[int, str]]] = {}
-    for source in dict.fromkeys(sources):
-        if parsed := words.family(source):
-            found.setdefault(parsed[0], []).append((parsed[1], source))
-    known = sorted(found, key=lambda name: words.SOURCE_ORDER.index(name) if name in words.SOURCE_ORDER else 99)
-    return {name: [source for _, source in sorted(found[name])] for name in known if len(found[name]) > 1}
+    found: dict[str, dict[str, int]] = {}
+    places: dict[str, int] = {}
+    for cell in cells:
+        if parsed := words.family(cell.source):
+            name, number = parsed
+            found.setdefault(name, {})[cell.source] = number
+            places[name] = cell.source_about.place
+    several = [name for name in sorted(found, key=lambda name: (places[name], name)) if len(found[name]) > 1]
+    return {name: sorted(found[name], key=found[name].__getitem__) for name in several}
 
 
 def by_members(outcomes: Outcomes) -> dict[str, list[int]]:
     """Best Known against the first 1, 2, … k members of every family of sources (the paper's Figure 3)."""
     cells, counted = outcomes.cells, outcomes.counted
     curves = {}
-    for name, members in families(cells[c].source for c in counted).items():
+    for name, members in families(cells[c] for c in counted).items():
         counts, columns = [], list[int]()
         for member in members:
             columns += [c for c in counted if cells[c].source == member]

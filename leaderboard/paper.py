@@ -25,6 +25,15 @@ BEST_KEYS = (
 )
 """Table 4: the best of its 100,000 guessed keys, and the share of 100 test images (percent) that each gets right."""
 
+STRATEGIES = {"standard": "Standard", "bpda": "BPDA", "pba": "Bypass (PBA)"}
+"""What the strategies of its Table 3 are called."""
+
+SOURCE_MODELS = ("transfer", "bpda")
+"""The strategies whose sources its Tables 1 and 2 call all source models."""
+
+ENGINES = ("aa", "mt", "pgd", "square")
+"""In the order of its tables."""
+
 TITLES = {
     "table1": "LINAC under transfer attacks",
     "table2": "LINAC by strategy: transfer, BPDA, bypass",
@@ -77,6 +86,7 @@ class Row:
     clean: float
     best_known: float
     strategy: str
+    """One of `STRATEGIES`."""
     engines: dict[str, float | None]
 
 

@@ -25,10 +25,9 @@ def environment() -> jinja2.Environment:
         "epsilon": words.epsilon,
         "settings": words.settings,
         "norm": words.norm,
-        "strategy": words.strategy,
         "thousands": words.thousands,
         "plural": words.plural,
         "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
     }
-    made.globals |= {"words": words, "citation": paper.CITATION}
+    made.globals |= {"words": words, "paper": paper, "citation": paper.CITATION}
     return made

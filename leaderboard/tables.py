@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import pandas as pd
 
@@ -12,9 +11,6 @@ from bench.store.frames import percent
 from bench.store.outcomes import Outcomes
 from bench.store.queries import Board, Cell
 from leaderboard import evidence, paper, words
-
-_ENGINES = ("aa", "mt", "pgd", "square")  # the paper's order
-_SOURCE_MODELS = ("transfer", "bpda")  # what the paper's Tables 1 and 2 call all source models
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,15 +45,10 @@ class Table:
         return pd.DataFrame([[name, *(percent(e.share) for e in entries)] for name, entries in rows], columns=names)
 
 
-def ranked(names: Iterable[str], order: Sequence[str]) -> list[str]:
-    """Known names in their usual order, then the others by name."""
-    known = {name: place for place, name in enumerate(order)}
-
-    def place(name: str) -> tuple[Any, ...]:
-        parsed = words.family(name)
-        return (known.get(parsed[0] if parsed else name, len(known)), parsed or (name, 0))
-
-    return sorted(dict.fromkeys(names), key=place)
+def ranked(places: Iterable[tuple[str, int]]) -> list[str]:
+    """Names with their places in tables, each once and in order; those of one place by name, and by their number."""
+    known = dict(places)
+    return sorted(known, key=lambda name: (known[name], words.family(name) or (name, 0)))
 
 
 def matrix(board: Board, outcomes: Outcomes, *, inside: bool = True, only: str | None = None) -> Table | None:
@@ -73,16 +64,16 @@ def matrix(board: Board, outcomes: Outcomes, *, inside: bool = True, only: str |
         chosen = [i for i in chosen if (words.family(cells[i].source) or ("", 0))[0] == only]
     if not chosen:
         return None
-    grouped = evidence.families(cells[i].source for i in chosen) if inside and only is None else {}
+    grouped = evidence.families(cells[i] for i in chosen) if inside and only is None else {}
     family_of = {member: name for name, members in grouped.items() for member in members}
     names = words.distinct({cells[i].source_id: cells[i].source for i in chosen})
 
     def column_of(column: int) -> str:
         return family_of.get(cells[column].source) or names[cells[column].source_id]
 
-    columns = ranked((column_of(i) for i in chosen), words.SOURCE_ORDER)
+    columns = ranked((column_of(i), cells[i].source_about.place) for i in chosen)
     rows = []
-    for name in ranked((cells[i].attack for i in chosen), _ENGINES):
+    for name in _engines(cells[i] for i in chosen):
         own = [i for i in chosen if cells[i].attack == name]
         entries = [
             entry(board, outcomes, [i for i in own if column_of(i) == column], joint=column in grouped)
@@ -102,22 +93,25 @@ def strategies(board: Board, outcomes: Outcomes) -> Table | None:
     chosen = [i for i, c in enumerate(cells) if c.attack != "clean" and c.inside_threat_model]
     if not chosen:
         return None
-    names = ranked((cells[i].strategy for i in chosen), tuple(words.STRATEGIES))
-    groups: dict[str, list[int]] = {
-        words.strategy(name): [i for i in chosen if cells[i].strategy == name] for name in names
-    }
-    if len(names) > 2 and set(_SOURCE_MODELS) <= set(names):
-        groups["Transfer and BPDA"] = [i for i in chosen if cells[i].strategy in _SOURCE_MODELS]
-    if len(names) > 1:
+    labels = evidence.strategies(cells[i] for i in chosen)
+    groups = {label: [i for i in chosen if cells[i].strategy == name] for name, (label, _) in labels.items()}
+    if len(labels) > 2 and set(paper.SOURCE_MODELS) <= set(labels):
+        title = " and ".join(labels[name][0] for name in paper.SOURCE_MODELS)
+        groups[title] = [i for i in chosen if cells[i].strategy in paper.SOURCE_MODELS]
+    if len(labels) > 1:
         groups["All"] = chosen
     rows = [
         (
             name,
             [union(board, outcomes, [i for i in own if cells[i].attack == name]) for own in groups.values()],
         )
-        for name in ranked((cells[i].attack for i in chosen), _ENGINES)
+        for name in _engines(cells[i] for i in chosen)
     ]
     return Table(list(groups), rows, None, ("Best Known", [known(board, outcomes, own) for own in groups.values()]))
+
+
+def _engines(cells: Iterable[Cell]) -> list[str]:
+    return ranked((cell.attack, cell.attack_about.place) for cell in cells)
 
 
 def entry(board: Board, outcomes: Outcomes, columns: list[int], joint: bool) -> Entry:

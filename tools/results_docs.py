@@ -18,16 +18,17 @@ from pathlib import Path
 from sqlalchemy.engine import Engine as Database
 
 from bench import keys
-from bench.store import key_searches, outcomes, queries
+from bench.store import key_searches, on_sources, outcomes, queries
 from bench.store.database import open_database
 from bench.store.outcomes import Outcomes
 from bench.store.queries import Board, Cell
 from bench.support.stats import wilson
-from leaderboard import paper, tables, words
+from leaderboard import evidence, paper, tables, words
 from leaderboard.tables import Entry, Table
 
 ORDER = ("none", "pca-full", "pca-block", "jpeg-23", "jpeg-10", "block-shuffle", "linac")
-PBA, TRANSFER = words.strategy("pba"), words.strategy("transfer")
+PBA, TRANSFER, BPDA, BOTH = "pba", "transfer", "bpda", "Transfer and BPDA"
+"""Strategies by their names, and how the table calls the last two together."""
 ABOUT_ZERO = 0.05
 """Accuracies up to this are called about 0: with 50 examples, two of them."""
 
@@ -50,11 +51,12 @@ class StoredBoard:
         return f"`{board.defence}`, {where}, {board.n_examples} examples"
 
     def strategies(self) -> dict[str, Entry]:
-        """Best Known against each strategy alone, by its shown name."""
+        """Best Known against each strategy alone by its name, and against those that the table has together."""
         table = tables.strategies(self.board, self.outcomes)
         assert table is not None
         assert table.total_row is not None
-        return dict(zip(table.columns, table.total_row[1], strict=True))
+        names = {label: name for name, (label, _) in evidence.strategies(self.board.cells).items()}
+        return {names.get(c, c): entry for c, entry in zip(table.columns, table.total_row[1], strict=True)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,7 +202,7 @@ def _linac(one: StoredBoard, norm: str) -> Iterator[Claim]:
     theirs = {
         f.source: f.accuracy for f in paper.figures() if (f.where, f.norm, f.attack) == ("table2", norm, "best_known")
     }
-    order = {PBA: "pba", "Transfer and BPDA": "all-transfer", words.strategy("bpda"): "bpda"}
+    order = {PBA: "pba", BOTH: "all-transfer", BPDA: "bpda"}
     counts = [found[name].count for name in order if name in found]
     if len(counts) == len(order) and None not in counts:
         yield Claim(
@@ -238,7 +240,7 @@ def _adversarial(shown: list[StoredBoard]) -> Iterator[Claim]:
 
 
 def _standing(one: StoredBoard, cell: Cell) -> int:
-    broken, _ = queries.source_success(one.database, one.board, cell)
+    broken, _ = on_sources.successes(one.database, one.board, cell)
     return int((~broken).sum())
 
 

@@ -23,11 +23,11 @@ from bench.commands.options import db_option, examples, format_option, opened
 )
 def results(db: str, form: str, what: str) -> None:
     """The stored results: tables for people, csv and json for programs."""
-    from bench.store import queries
+    from bench.store import on_sources, queries
 
     with opened(db) as database:
         boards = queries.boards(database)
-        withstood = queries.withstood_on_source(database) if what == "sources" and form != "table" else {}
+        withstood = on_sources.withstood(database) if what == "sources" and form != "table" else {}
     if form == "table":
         from rich.console import Console
 

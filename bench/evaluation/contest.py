@@ -22,7 +22,7 @@ from bench.models import catalogue
 from bench.models.classifier import Classifier
 from bench.plan import Pair
 from bench.spec import Spec
-from bench.store import identity
+from bench.store import descriptions, identity
 from bench.store.identity import Row
 from bench.support.fingerprint import of_file
 
@@ -82,13 +82,9 @@ class Contest:
     @functools.cached_property
     def defence_row(self) -> Row:
         """The defended model as the store knows it."""
-        key_id, description = (
-            self.key.id if self.key else None,
-            registry.entry("defences", self.defence_name).description,
-        )
-        return identity.defence_row(
-            self.defence_name, self.defence, self.classifier.weights_sha256, key_id, description
-        )
+        name, key_id = self.defence_name, self.key.id if self.key else None
+        description = registry.entry("defences", name).description
+        return identity.defence_row(name, self.defence, self.classifier.weights_sha256, key_id, description)
 
     def board_row(self, norm: str) -> Row:
         """Its board in a norm, but for the id of its defence."""
@@ -100,7 +96,8 @@ class Contest:
         if pair is None:
             return identity.clean_row()
         settings = dataclasses.asdict(pair.settings)
-        return identity.attack_row(pair.engine, pair.engine_version, settings, self.spec.seed)
+        about = descriptions.of_engine(pair.engine, registry.engine(pair.engine, settings))
+        return identity.attack_row(pair.engine, pair.engine_version, settings, self.spec.seed, about)
 
     def source_row(self, pair: Pair | None) -> Row:
         """A pair's source; without a pair, that of the unperturbed images."""
@@ -111,9 +108,10 @@ class Contest:
             given["model_sha256"] = of_file(self.own_models[pair.source])
         if pair.needs_guess:
             given["guess"] = self.guess
+        strategy = registry.strategy_class(pair.strategy)
         return identity.source_row(
             pair.source,
-            registry.entry("attacks", pair.strategy).load().version,
+            strategy.version,
             strategy=pair.strategy,
             settings=self.spec.strategies(self.defence_name).get(pair.strategy, {}),
             training=dict(self.spec.training),
@@ -121,6 +119,7 @@ class Contest:
             training_images=self.dataset.training_fingerprint,
             against=self.defence_row,
             given=given,
+            about=descriptions.of_source(pair.description, pair.strategy, strategy),
         )
 
 

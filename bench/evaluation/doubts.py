@@ -8,8 +8,8 @@ import numpy as np
 from sqlalchemy.engine import Engine as Database
 
 from bench import registry
-from bench.api import BenchError, Engine, flags
-from bench.store import queries, writer
+from bench.api import BenchError, flags
+from bench.store import on_sources, queries, writer
 from bench.store.database import retry_transient
 from bench.store.queries import Cell
 
@@ -28,11 +28,11 @@ def found(database: Database, board_id: int) -> dict[tuple[int, int], dict[str, 
     doubts = {}
     for source_id in {cell.source_id for cell in done}:
         own = [cell for cell in done if cell.source_id == source_id]
-        broken = {c.attack_id: queries.source_success(database, board, c) for c in own}
-        with_gradient = [_by_gradients(c, *broken[c.attack_id]) for c in own if _uses_gradients(c.attack)]
+        broken = {c.attack_id: on_sources.successes(database, board, c) for c in own}
+        with_gradient = [_by_gradients(c, *broken[c.attack_id]) for c in own if c.attack not in gradient_free(c)]
         for cell in own:
             counts = dict(cell.flags)
-            if not _uses_gradients(cell.attack):
+            if cell.attack in gradient_free(cell):
                 counts[flags.SQUARE_WINS] = beats_gradients(broken[cell.attack_id][0], with_gradient)
             doubts[cell.attack_id, source_id] = _words(counts, board.n_examples)
     return doubts
@@ -50,8 +50,7 @@ def beats_gradients(broken: np.ndarray, by_gradients: Sequence[np.ndarray]) -> i
 
 def _by_gradients(cell: Cell, broken: np.ndarray, part: np.ndarray) -> np.ndarray:
     """What an attack broke (N, bool), without what a part of it broke that uses no gradient."""
-    parts = cell.attack_settings.get("parts") or ()
-    blind = [place for place, name in enumerate(parts) if not _uses_gradients(name)]
+    blind = [place for place, name in enumerate(cell.parts) if name in gradient_free(cell)]
     return broken & ~np.isin(part, blind)
 
 
@@ -61,9 +60,14 @@ def _words(counts: Mapping[str, int], examples: int) -> dict[str, str]:
     return {name: f"{meaning} ({counts[name]} of {examples} examples)" for name, meaning in found.items()}
 
 
-def _uses_gradients(attack: str) -> bool:
+def gradient_free(cell: Cell) -> set[str]:
+    """What uses no gradient, by name, of a cell's attack and its parts: as the engine that is installed declares it.
+
+    Of one that is not, what is stored; without a word everything is taken for an attack with gradients.
+    """
+    settings = {name: value for name, value in cell.attack_settings.items() if name != "seed"}
     try:
-        plugin = registry.entry("attacks", attack).load()
-    except BenchError:  # a plug-in of an earlier run that is not installed any more
-        return True
-    return issubclass(plugin, Engine) and plugin.needs_gradient
+        engine = registry.engine(cell.attack, settings)
+    except BenchError:
+        return set(cell.attack_about.gradient_free)
+    return {name for name, part in {cell.attack: engine, **engine.parts}.items() if not part.needs_gradient}

@@ -9,10 +9,9 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.engine import Engine as Database
@@ -20,6 +19,7 @@ from sqlalchemy.engine import Engine as Database
 from bench import norms
 from bench.store import about, schema
 from bench.store.best_known import best, rows_of
+from bench.store.descriptions import AttackAbout, SourceAbout, read_attack, read_source
 from bench.store.schema import CLEAN
 
 
@@ -44,11 +44,12 @@ class Cell:
     doubts: dict[str, str]
     error: str | None
     updated: str
-    imported: str | None = None
+    imported: str | None
     """None for results of this database's own runs; of others', whether they were judged here: judged, or unjudged."""
-    attack_about: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """What the attack says of itself; empty where nothing was stored yet."""
-    source_about: dict[str, Any] = dataclasses.field(default_factory=dict)
+    parts: tuple[str, ...]
+    """The names of the engines that the attack is made of, if of several, as `result.part` counts them."""
+    attack_about: AttackAbout
+    source_about: SourceAbout
 
     @property
     def accuracy(self) -> float | None:
@@ -126,43 +127,6 @@ def examples_done(database: Database, board: str, attack: str, source: str) -> i
     )
     with database.connect() as connection:
         return int(connection.execute(query).scalar() or 0)
-
-
-def withstood_on_source(database: Database) -> dict[tuple[int, int, int], int]:
-    """How many examples each attack left right on its own source, by board, attack and source id."""
-    result = schema.result.c
-    key = (result.board_id, result.attack_id, result.source_id)
-    query = sa.select(*key, sa.func.sum(1 - result.source_success)).group_by(*key)
-    with database.connect() as connection:
-        return {(board, attack, source): int(count) for board, attack, source, count in connection.execute(query)}
-
-
-def source_success(database: Database, board: Board, cell: Cell) -> tuple[np.ndarray, np.ndarray]:
-    """Which examples (N, bool) the attack broke on its own source, and the part of it that did (N, −1 if it has none)."""
-    result = schema.result.c
-    query = (
-        sa.select(result.source_success, result.part)
-        .where(result.board_id == board.id, result.attack_id == cell.attack_id, result.source_id == cell.source_id)
-        .order_by(result.example_idx)
-    )
-    with database.connect() as connection:
-        rows = connection.execute(query).all()
-    return np.array([row[0] for row in rows], bool), np.array([row[1] for row in rows], int)
-
-
-def broken_by_part(database: Database, board_id: int, attacks: Sequence[int]) -> dict[tuple[int, int], dict[int, int]]:
-    """By attack (of these) and source: how many examples each part of it, by its place, broke on the source."""
-    result = schema.result.c
-    query = (
-        sa.select(result.attack_id, result.source_id, result.part, sa.func.count())
-        .where(result.board_id == board_id, result.attack_id.in_(attacks), result.part >= 0, result.source_success == 1)
-        .group_by(result.attack_id, result.source_id, result.part)
-    )
-    found: dict[tuple[int, int], dict[int, int]] = {}
-    with database.connect() as connection:
-        for attack_id, source_id, part, count in connection.execute(query):
-            found.setdefault((attack_id, source_id), {})[part] = count
-    return found
 
 
 def _share(board: Board) -> float:
@@ -268,8 +232,9 @@ def _cells(connection: Connection, board_id: int) -> list[Cell]:
             row.error,
             row.updated,
             row.imported,
-            about.from_json(row.attack_about),
-            about.from_json(row.source_about),
+            tuple(map(str, json.loads(row.parts_json))),
+            read_attack(row.attack, about.from_json(row.attack_about)),
+            read_source(row.source, row.strategy, about.from_json(row.source_about)),
         )
         for row in connection.execute(query)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -15,6 +16,7 @@ from bench.evaluation.verify import verify
 from bench.exchange import importing
 from bench.store import key_searches, queries, schema
 from bench.store.database import HEAD, open_database, writing
+from bench.store.queries import Cell
 from tests.conftest import bench
 from tests.stores import rows
 
@@ -60,7 +62,7 @@ def test_the_old_database_asks_to_be_upgraded_and_then_verifies(before: Path) ->
     database = open_database(path, create=False)
     found = verify(database, before / "bench.images", keys.load(None))
     assert (found.rows, found.without_images, found.problems, found.unjudged) == (36, 0, [], {})
-    assert all(cell.attack_about == {} == cell.source_about for b in queries.boards(database) for cell in b.cells)
+    assert {(c.attack_about.meaning, c.source_about.meaning) for c in cells(path)} == {("", "")}, "it goes by its names"
     (search,) = key_searches.found(database)
     assert (search.defence, len(search.guesses), len(search.found)) == ("block-shuffle", 5, 1)
     with writing(database) as connection:
@@ -69,6 +71,25 @@ def test_the_old_database_asks_to_be_upgraded_and_then_verifies(before: Path) ->
     assert found.problems == [
         "key search 1 (block-shuffle, 100 test images): its settings were changed (they do not fit its fingerprint)"
     ]
+
+
+def cells(path: str) -> list[Cell]:
+    """All cells of a database."""
+    return [cell for board in queries.boards(open_database(path, create=False)) for cell in board.cells]
+
+
+@pytest.mark.needs_process
+def test_its_pages_go_by_the_names_that_are_stored(before: Path) -> None:
+    bench("db", "upgrade", "--db", "bench.db", cwd=before)
+    done = bench("leaderboard", "--db", "bench.db", "--out", "site", cwd=before)
+    assert done.returncode == 0, done.stderr
+    (page,) = [path.read_text() for path in (before / "site" / "defences").glob("*.html")]
+    assert re.findall(r'<th scope="col"[^>]*>([^<]+)', page[page.index("<thead>") : page.index("</thead>")])[:3] == [
+        "Attack", "bypass", "nominal",
+    ]  # fmt: skip
+    assert "<em>pba</em>; <em>transfer</em>." in page
+    assert "<code>apgd-ce</code>" in page, "the parts of an attack are stored with its cell"
+    assert "What these attacks and sources are" not in page
 
 
 @pytest.mark.needs_process
@@ -82,6 +103,10 @@ def test_a_run_goes_on_with_it(before: Path) -> None:
     assert [row for row in both if row[1] != "square"] == old
     assert len(both) == len(old) + 12
     assert bench("verify", "--db", "bench.db", cwd=before).stdout.endswith("48 rows judged again, 0 problems\n")
+    found = cells(str(before / "bench.db"))
+    assert all(cell.attack_about.meaning and cell.source_about.meaning for cell in found), (
+        "the same command describes them"
+    )
 
 
 def test_the_old_export_is_taken_over(before: Path, tmp_path: Path) -> None:

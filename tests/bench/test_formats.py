@@ -225,7 +225,7 @@ def test_cells_have_what_their_attack_and_source_say_of_themselves(database: Dat
         with writing(database) as connection:
             connection.execute(sa.update(table).values(about_json=about.to_json({"label": name})))
     (cell,) = queries.boards(database)[0].cells
-    assert (cell.attack_about, cell.source_about) == ({"label": "PGD"}, {"label": "Surrogate"})
+    assert (cell.attack_about.label, cell.source_about.label) == ("PGD", "Surrogate")
 
 
 @pytest.mark.parametrize(

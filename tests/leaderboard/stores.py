@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine as Database
 
+from bench import registry
 from bench.data import datasets
 from bench.evaluation import images
 from bench.reproduction import reproduced, writing
 from bench.reproduction.contents import Sizes
 from bench.reproduction.results import Results
-from bench.store import database, queries, schema, writer
+from bench.store import database, descriptions, queries, schema, writer
 from bench.store.writer import ShardResult
 from bench.support.fingerprint import fingerprint
 from leaderboard.reproductions import Record
@@ -26,7 +28,25 @@ SIZES = Sizes(surrogates=4, reconstructions=4)
 REPRODUCED = ("table1", "table3", "table4", "table7", "figure3")
 ENGINES = {"aa": 400, "mt": 180, "pgd": 100, "square": 1000}
 
-SETTINGS = {"aa": '{"steps": 20, "parts": ["apgd-ce", "apgd-t", "fab-t", "square"]}'}
+PARTS = {"aa": ("apgd-ce", "apgd-t", "fab-t", "square")}
+
+
+@functools.cache
+def attack_about(name: str) -> str:
+    """What an engine says of itself; one that does not exist, its name."""
+    if name not in registry.entries("attacks"):
+        return json.dumps({"label": name, "meaning": name})
+    return json.dumps(descriptions.of_engine(name, registry.engine(name, {})))
+
+
+@functools.cache
+def source_about(name: str, strategy: str) -> str:
+    """What a strategy says of a source of its own; one that does not exist, its name."""
+    if strategy not in registry.entries("attacks"):
+        return json.dumps({"kind": name, "meaning": name, "strategy_label": strategy, "strategy_meaning": strategy})
+    plugin = registry.strategy(strategy, {})
+    described = plugin.describe(name, registry.defence("linac", {}))
+    return json.dumps(descriptions.of_source(described, strategy, type(plugin)))
 
 
 class Filler:
@@ -104,11 +124,15 @@ class Filler:
                 {
                     "name": name,
                     "version": "1",
-                    "params_json": '{"steps": 5}' if small else SETTINGS.get(name, '{"steps": 20}'),
+                    "params_json": json.dumps({"queries" if name == "square" else "steps": 5 if small else 20}),
                     "fingerprint": kind + name + small,
+                    "about_json": said,
                 },
             )
-            for kind, table, name in (("a", schema.attack, attack), ("s", schema.source, source))
+            for kind, table, name, said in (
+                ("a", schema.attack, attack, attack_about(attack)),
+                ("s", schema.source, source, source_about(source, strategy)),
+            )
         ]
         key = (board, ids[0], ids[1])
         writer.ensure_cell(
@@ -163,7 +187,9 @@ class Filler:
             }
             for i in range(stop)
         ]
-        writer.record_shard(self.database, key, ShardResult(0, stop, rows, "test", 1.0, {}, (), file, digest), n)
+        writer.record_shard(
+            self.database, key, ShardResult(0, stop, rows, "test", 1.0, {}, PARTS.get(attack, ()), file, digest), n
+        )
         return key
 
     def clean(self, board: int, share: float, strength: np.ndarray) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.store import queries
+from bench.store import descriptions, queries
 from bench.store.key_searches import KeyGuess, KeySearch
 from bench.store.outcomes import Outcomes, outcomes
 from bench.store.queries import Cell
@@ -26,7 +26,8 @@ def some(
     pairs = [("clean", "clean"), *itertools.product(("pgd", "square"), sources)]
     cells = tuple(
         Cell(i, i, attack, {}, source, "pba" if source == "bypass" else "transfer", True, "done", examples, 0,
-             10 + 7 * i % 5, 0, 0.0, {}, {}, None, "")
+             10 + 7 * i % 5, 0, 0.0, {}, {}, None, "", None, (), descriptions.read_attack(attack, {}),
+             descriptions.read_source(source, "transfer", {}))
         for i, (attack, source) in enumerate(pairs)
     )  # fmt: skip
     correct = random.random((examples, len(cells))) < 0.7
