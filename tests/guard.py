@@ -43,6 +43,14 @@ class Guard:
                 f"{self.running.nodeid} starts a process ({what}): mark it, or its file, needs_process"
             )
 
+    def watch(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Holds a test to its marker while it is set up or called; what ends after it may be another test's fixture."""
+        self.running = item
+        try:
+            return (yield)
+        finally:
+            self.running = None
+
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event in STARTS and Path(program := str(next(iter(arguments), ""))).name not in ALLOWED:
             self.check(f"{event} {program[:80]}".strip())
@@ -70,14 +78,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("needs_process")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    GUARD.running = item
+def pytest_runtest_logstart() -> None:
     GUARD.refused.clear()
-    try:
-        return (yield)
-    finally:
-        GUARD.running = None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from GUARD.watch(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from GUARD.watch(item))
 
 
 @pytest.hookimpl(wrapper=True)

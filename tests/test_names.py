@@ -22,7 +22,6 @@ PENDING = {
     "Progress",
     "Refused",
     "Row",
-    "Search",
     "StoredBoard",
 }
 """Names that still stand for two things."""

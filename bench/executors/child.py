@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 
 from bench.errors import BenchError
+
+
+def spawn_child(target: Callable[..., None], name: str, *arguments: object) -> tuple[BaseProcess, Connection]:
+    """A process that is started afresh, so that it never had the key, and this end of a pipe to it.
+
+    `target` is called there with its own end of the pipe and the arguments.
+    """
+    context = multiprocessing.get_context("spawn")
+    pipe, far_end = context.Pipe()
+    process = context.Process(target=target, args=(far_end, *arguments), daemon=True, name=name)
+    process.start()
+    far_end.close()
+    return process, pipe
 
 
 def prepare_child() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import multiprocessing.connection
 import os
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
 from bench.executors.base import AttackTask, Executor, ExecutorPlugin, Limits, Say
+from bench.executors.child import spawn_child
 from bench.executors.messages import Message, WorkerLost
 from bench.executors.pool import PoolExecutor, Worker, WorkerPool
 from bench.executors.serving import serve
@@ -21,13 +21,7 @@ class LocalWorker(Worker):
     """A process at the other end of a pipe."""
 
     def __init__(self, threads: int, memory: int | None) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, far_end = context.Pipe()
-        self._process = context.Process(
-            target=serve, args=(far_end, threads, memory), daemon=True, name="bench-attacker"
-        )
-        self._process.start()
-        far_end.close()
+        self._process, self.pipe = spawn_child(serve, "bench-attacker", threads, memory)
 
     def send(self, task: AttackTask) -> None:
         with contextlib.suppress(OSError):  # it is dead, and `receive` will say so

@@ -97,7 +97,7 @@ def rules(target: Target, sample: Sample, slack: float, error: float) -> Race:
     return Race(floor, error, len(sample.images))
 
 
-class Search:
+class SearchDriver:
     """One call of `bench keysearch`."""
 
     def __init__(
@@ -123,7 +123,7 @@ class Search:
         defence_id = writer.ensure(database, schema.defence, defence)
         self.id = key_searches.start(database, {**row, "defence_id": defence_id}, command)
         self._waiting: list[KeyGuess] = []
-        self._in_hand: dict[int, tuple[int, str]] = {}
+        self._unscored: dict[int, tuple[int, str]] = {}
         self.found_at: dict[int, int] = {}  # guesses that break the defence, and which of the guesses it was
 
     def stored(self) -> KeySearch:
@@ -137,11 +137,11 @@ class Search:
         if stop_when_found and before.found:
             return 0
         scored, last = 0, time.monotonic()
-        self._in_hand.clear()
+        self._unscored.clear()
         try:
             with reporter.track(f"key search on {self._target.name}", count) as tracker:
                 for score in scores(self._setup(), self._missing(guesses, before, tracker)):
-                    number, origin = self._in_hand.pop(score.key)
+                    number, origin = self._unscored.pop(score.key)
                     guess = KeyGuess(
                         score.key,
                         origin,
@@ -178,7 +178,7 @@ class Search:
                 tracker.skip(1)
             else:
                 done.add(guess.key)
-                self._in_hand[guess.key] = (number, guess.origin)
+                self._unscored[guess.key] = (number, guess.origin)
                 yield guess.key
 
     def _flush(self) -> None:

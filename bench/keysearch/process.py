@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import multiprocessing
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.api import BenchError
-from bench.executors.child import error_report, prepare_child
+from bench.executors.child import error_report, prepare_child, spawn_child
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,11 +55,7 @@ def scores(setup: SearchSetup, guesses: Iterable[int]) -> Iterator[Score]:
     guess = next(left, None)
     if guess is None:
         return
-    context = multiprocessing.get_context("spawn")
-    pipe, far_end = context.Pipe()
-    process = context.Process(target=_serve, args=(far_end,), daemon=True, name="bench-key-search")
-    process.start()
-    far_end.close()
+    process, pipe = spawn_child(_serve, "bench-key-search")
     try:
         pipe.send(setup)
         waiting = 0

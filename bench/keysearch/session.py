@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from sqlalchemy.engine import Engine as Database
 
 from bench.keysearch import driver
-from bench.keysearch.driver import Sample, Search, Target
+from bench.keysearch.driver import Sample, SearchDriver, Target
 from bench.keysearch.race import Race
 from bench.keysearch.request import SearchRequest
 from bench.store.key_searches import KeySearch
@@ -50,6 +50,6 @@ def prepared(request: SearchRequest) -> Prepared:
 def searched(ready: Prepared, database: Database, command: str, reporter: Reporter) -> Searched:
     """Scores the guesses that are not stored yet."""
     request = ready.request
-    search = Search(database, ready.target, ready.sample, ready.race, command, request.to_the_end)
+    search = SearchDriver(database, ready.target, ready.sample, ready.race, command, request.to_the_end)
     scored = search.run(request.guesses(), request.count, reporter, request.stop_when_found)
     return Searched(search.stored(), scored, search.found_at)

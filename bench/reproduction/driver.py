@@ -97,7 +97,7 @@ class Driver:
             sample = search_driver.paper_sample(target.dataset)
             floor = max(target.accuracy - SLACK, 1 / len(target.dataset.classes))
             race = Race(floor, ERROR, len(sample.images))
-            search = search_driver.Search(self._db, target, sample, race, self._command, to_the_end=True)
+            search = search_driver.SearchDriver(self._db, target, sample, race, self._command, to_the_end=True)
             guesses = PaperGenerator()
             count = min(self._sizes.guesses, len(guesses))
             search.run(itertools.islice(guesses, count), count, self._reporter, stop_when_found=False)
