@@ -159,7 +159,7 @@ def test_a_private_key_in_the_environment_stays_out_of_it(tmp_path: Path) -> Non
         (["--defence", "block-shuffle", "--random", "1", "--save", "."], "never overwritten"),
     ],
 )
-def test_what_makes_no_sense_is_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_what_cannot_be_searched_is_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
     done = bench("keysearch", *arguments, cwd=tmp_path)
     assert done.exit_code == 2
     assert said in done.stderr
