@@ -91,12 +91,20 @@ def pairs(requests: Sequence[str], defence_name: str, defence: Defence, choice: 
     return sorted(chosen.values(), key=lambda p: (work[p.engine], p.engine, p.source))  # every source early, cheaply
 
 
+def sources(names: Sequence[str], defence_name: str, defence: Defence, choice: Choice | None = None) -> list[Offer]:
+    """The sources of these names, or all that `--attack all` means, without an engine: for models made ahead of time."""
+    planner = Planner(defence_name, defence, choice or Choice())
+    found = planner.offered if ALL in names else [planner.named(name, f"the source {name}") for name in names]
+    return sorted(dict.fromkeys(found), key=lambda offer: offer.source)
+
+
 @dataclasses.dataclass(frozen=True)
 class Offer:
     """A source that a strategy has against the defence."""
 
     source: str
     strategy: str
+    inside_threat_model: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +114,6 @@ class Combination:
     engine: str
     settings: Mapping[str, str]
     offer: Offer
-    inside_threat_model: bool = True
 
 
 class Planner:
@@ -117,7 +124,8 @@ class Planner:
         self._strategies = {
             name: registry.strategy(name, choice.strategies.get(name, {})) for name in registry.strategy_classes()
         }
-        self._offered = self._offers(s for s, strategy in self._strategies.items() if strategy.in_all)
+        self.offered = self._offers(s for s, strategy in self._strategies.items() if strategy.in_all)
+        """What `--attack all` means, but for the engines."""
 
     def pair(self, combination: Combination) -> Pair:
         """The combination under the run's settings: the engine's own, those for this kind of source, those requested."""
@@ -132,7 +140,7 @@ class Planner:
             settings=registry.settings_of(plugin, engine, settings),
             source=offer.source,
             strategy=offer.strategy,
-            inside_threat_model=combination.inside_threat_model,
+            inside_threat_model=offer.inside_threat_model,
             description=description,
             models=tuple(self._models(offer.source, description, ())),
             needs_key=strategy.needs_key,
@@ -149,13 +157,13 @@ class Planner:
         if name in self._strategies:
             return self._whole_strategy(request, name)
         if at:
-            return [self._exact(name, settings, source)]
-        if not self._offered:
+            return [Combination(name, settings, self.named(source, f"{name}@{source}"))]
+        if not self.offered:
             raise UsageError(f"no strategy has a source against {self._name}")
-        return [Combination(name, settings, offer) for offer in self._offered]
+        return [Combination(name, settings, offer) for offer in self.offered]
 
     def _everything(self, beyond: bool) -> list[Combination]:
-        offers = self._offered
+        offers = self.offered
         if beyond:
             offers = [*offers, *self._offers(s for s, strategy in self._strategies.items() if strategy.beyond)]
         return [Combination(engine, {}, offer) for engine in _engines(beyond) for offer in offers]
@@ -177,22 +185,23 @@ class Planner:
                 "--outside-threat-model runs it all the same, on rows of their own"
             )
         engines = [e for e in _engines() if strategy.has_gradient or not registry.engine_class(e).needs_gradient]
-        return [Combination(e, {}, Offer(s, name), not strategy.needs_key) for e in engines for s in sources]
+        offers = [Offer(source, name, inside_threat_model=not strategy.needs_key) for source in sources]
+        return [Combination(engine, {}, offer) for engine in engines for offer in offers]
 
-    def _exact(self, engine: str, settings: Mapping[str, str], source: str) -> Combination:
-        """An engine on a source by its name, which may be one that is not offered unasked."""
-        for offer in self._offered:
+    def named(self, source: str, what: str) -> Offer:
+        """The source of this name, also one that is not offered unasked; `what` is what a refusal calls the request."""
+        for offer in self.offered:
             if offer.source == source:
-                return Combination(engine, settings, offer)
+                return offer
         for name, strategy in self._strategies.items():
             if reason := strategy.refusal(self._defence, source):
-                self._must_be_allowed(f"{engine}@{source}", strategy, reason)
-                return Combination(engine, settings, Offer(source, name), inside_threat_model=False)
+                self._must_be_allowed(what, strategy, reason)
+                return Offer(source, name, inside_threat_model=False)
         for name, strategy in self._strategies.items():
             if strategy.builds(self._defence, source):
-                self._must_be_there(f"{engine}@{source}", strategy)
-                return Combination(engine, settings, Offer(source, name))
-        known = [offer.source for offer in self._offered]
+                self._must_be_there(what, strategy)
+                return Offer(source, name)
+        known = [offer.source for offer in self.offered]
         raise UsageError(
             f"unknown source '{source}' against {self._name}{registry.did_you_mean(source, known)}; {self._applicable()}"
         )
@@ -244,7 +253,7 @@ class Planner:
         raise BenchError(f"source '{source}' is described as made of '{member}', which no strategy has")
 
     def _applicable(self) -> str:
-        return f"its sources are {', '.join(f'{o.source} ({o.strategy})' for o in self._offered) or 'none'}"
+        return f"its sources are {', '.join(f'{o.source} ({o.strategy})' for o in self.offered) or 'none'}"
 
 
 def _engines(beyond: bool = False) -> list[str]:

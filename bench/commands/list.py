@@ -9,10 +9,10 @@ from bench.commands.options import examples
 
 @click.command(epilog=examples("bench list defences", "bench list attacks", "bench list presets"))
 @click.argument(
-    "what", type=click.Choice(["defences", "attacks", "networks", "norms", "executors", "presets", "models"])
+    "what", type=click.Choice(["defences", "attacks", "probes", "networks", "norms", "executors", "presets", "models"])
 )
 def list(what: str) -> None:
-    """What there is: defences, attacks (engines and strategies), networks, norms, executors, presets, trained models."""
+    """What there is: defences, attacks (engines and strategies), probes, networks, norms, executors, presets, models."""
     from bench import registry, spec
 
     if what == "presets":

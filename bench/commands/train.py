@@ -64,17 +64,16 @@ def _train_sources(ready: Contest, names: tuple[str, ...], say: Say) -> None:
     from bench.executors.worker import Attacker
     from bench.models import artifacts
 
-    requests = ["pgd"] if "all" in names else [f"pgd@{name}" for name in names]
     choice = plan.Choice(strategies=ready.spec.strategies(ready.defence_name))
     attacker, before = Attacker(say), {artifact.fingerprint for artifact in artifacts.all_artifacts()}
-    for pair in plan.pairs(requests, ready.defence_name, ready.defence, choice):
-        attacker.source(ready.setup(may_train=True), pair.strategy, pair.source)
+    for offer in plan.sources(names, ready.defence_name, ready.defence, choice):
+        attacker.source(ready.setup(may_train=True), offer.strategy, offer.source)
         new = [artifact for artifact in artifacts.all_artifacts() if artifact.fingerprint not in before]
         before |= {artifact.fingerprint for artifact in new}
         for artifact in new:
-            click.echo(_line(f"{ready.defence_name} {pair.source}", artifact))
+            click.echo(_line(f"{ready.defence_name} {offer.source}", artifact))
         if not new:
-            click.echo(f"{ready.defence_name} {pair.source}: there already")
+            click.echo(f"{ready.defence_name} {offer.source}: there already")
 
 
 def _line(name: str, artifact: Artifact) -> str:

@@ -79,8 +79,8 @@ class ZooBuilder:
     def source(self, name: str) -> Any:
         """An attacker's model."""
         ready, source = self.contest(name), name.partition("@")[2]
-        (pair,) = plan.pairs([f"pgd@{source}"], ready.defence_name, ready.defence, plan.Choice())
-        return self._attacker.source(ready.setup(self._may_train), pair.strategy, pair.source)
+        (offer,) = plan.sources([source], ready.defence_name, ready.defence)
+        return self._attacker.source(ready.setup(self._may_train), offer.strategy, offer.source)
 
     def fingerprint(self, name: str) -> str:
         """Of the artifact behind an entry, which is trained if it is not there and may be."""

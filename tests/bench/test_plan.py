@@ -140,6 +140,25 @@ def test_the_defended_model_of_a_keyless_defence_is_a_source_that_nobody_trains(
     assert (pair.source, pair.description.recipes, pair.description.trained) == ("self", ("self",), False)
 
 
+def test_sources_can_be_asked_for_without_an_engine() -> None:
+    plugin = registry.defence("linac", {})
+    choice = plan.Choice(strategies={"transfer": {"surrogates": 1, "adversarial": False}, "ensemble": {"members": ()}})
+    everything = plan.sources(["all"], "linac", plugin, choice)
+    assert [(offer.source, offer.strategy) for offer in everything] == [
+        ("bypass", "pba"),
+        ("nominal", "transfer"),
+        ("surrogate:1", "transfer"),
+    ]
+    assert [offer.source for offer in plan.sources(["surrogate:4", "nominal", "nominal"], "linac", plugin, choice)] == [
+        "nominal",
+        "surrogate:4",
+    ]
+    with pytest.raises(UsageError, match="unknown source 'nominl' against linac: did you mean 'nominal'"):
+        plan.sources(["nominl"], "linac", plugin)
+    with pytest.raises(UsageError, match="the source query is outside the threat model of linac"):
+        plan.sources(["query"], "linac", plugin)
+
+
 def test_an_ensemble_is_its_members() -> None:
     plugin = registry.defence("linac", {})
     choice = plan.Choice(strategies={"ensemble": {"members": ("at-l2", "nominal")}})
