@@ -6,24 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-import numpy as np
 from sqlalchemy.engine import Engine as Database
 
 from bench.store import frames, key_searches, on_sources, outcomes, queries
 from bench.store.key_searches import KeySearch
-from bench.store.outcomes import Outcomes, RunRecord
 from bench.store.queries import Board
 from bench.support.progress import Track, Tracker, untracked
 from leaderboard import compare, defence, explorer, home, paper, rendering, reproductions, terms
 from leaderboard.compare import Contestant
-from leaderboard.explorer import Pictures
 from leaderboard.output import Folder
+from leaderboard.sheets import Pictures, Sheets
 
 HERE = Path(__file__).parent
 MOST_PICTURES = 1000
-
-Images = tuple[np.ndarray, Sequence[str]]
 
 
 def build(
@@ -43,20 +38,20 @@ def build(
     for path in sorted((HERE / "static").iterdir()):
         site.copy(path, f"static/{path.name}")
     site.copy(HERE / "paper_results.csv", "paper_results.csv")
-    work = _Work(database, site, rendering.environment(), pictures, most_pictures, home.labels(boards))
+    pages = _Pages(database, site, Sheets(site, pictures, most_pictures), home.labels(boards))
     searches, contestants = key_searches.found(database), []
     with track("building the leaderboard", sum(map(_size, boards))) as tracker:
         for page in defence.pages(boards):
             own = [search for search in searches if defence.identity(search) == defence.identity(page.boards[0])]
-            contestants += work.defence(page, own, tracker)
+            contestants += pages.defence(page, own, tracker)
     order = {board.id: place for place, board in enumerate(boards)}
     contestants.sort(key=lambda one: order[one.board.id])
     groups = compare.groups(contestants)
     site.frame("data/comparison", compare.pairs_frame(groups))
-    work.page("compare.html", "compare.html", groups=groups, paper_rows=[(n, paper.table3(n)) for n in paper.EPSILONS])
-    work.page("paper.html", "paper.html", items=reproductions.items(folder))
-    work.page("about.html", "about.html", doubts=home.all_doubts(boards), **terms.everything(boards))
-    first = work.page("index.html", "home.html", **home.context(contestants))
+    pages.page("compare.html", "compare.html", groups=groups, paper_rows=[(n, paper.table3(n)) for n in paper.EPSILONS])
+    pages.page("paper.html", "paper.html", items=reproductions.items(folder))
+    pages.page("about.html", "about.html", doubts=home.all_doubts(boards), **terms.everything(boards))
+    first = pages.page("index.html", "home.html", **home.context(contestants))
     site.finish()
     return first
 
@@ -66,21 +61,12 @@ def _size(board: Board) -> int:
     return board.n_examples * (1 + len(board.cells))
 
 
-class _Work:
-    """A site being built, one defence after the other: only one board's answers are in memory at a time."""
+class _Pages:
+    """Writes pages, one defence after the other: only one board's answers are in memory at a time."""
 
-    def __init__(
-        self,
-        database: Database,
-        site: Folder,
-        environment: jinja2.Environment,
-        pictures: Pictures | None,
-        most_pictures: int,
-        labels: dict[int, str],
-    ) -> None:
-        self._database, self._site, self._environment = database, site, environment
-        self._pictures, self._most_pictures, self._labels = pictures, most_pictures, labels
-        self._clean: dict[str, Images | None] = {}
+    def __init__(self, database: Database, site: Folder, sheets: Sheets, labels: dict[int, str]) -> None:
+        self._database, self._site, self._sheets, self._labels = database, site, sheets, labels
+        self._environment = rendering.environment()
 
     def page(self, name: str, template: str, **context: Any) -> Path:
         """Renders a page; `root` leads from it to the site's folder."""
@@ -95,7 +81,9 @@ class _Work:
             runs = outcomes.runs(self._database, board.id)
             examples = outcomes.examples_sha256(self._database, board.id)
             label = self._labels[board.id]
-            self._explorer(board, everything, runs, examples)
+            dataset = str(runs[0].spec.get("dataset", board.dataset)) if runs else board.dataset
+            files = outcomes.image_files(self._database, board.id)
+            explorer.write(self._site, self._sheets, board, everything, dataset, examples, files)
             self.page(f"examples/board-{board.id}.html", "explorer.html", board=board, page=page, label=label)
             contestants.append(home.contestant(board, page, label, examples, everything))
             made_of_parts = [cell.attack_id for cell in board.cells if cell.parts]
@@ -105,16 +93,3 @@ class _Work:
         context = defence.context(self._site, page, sections, searches)
         self.page(f"defences/{page.slug}.html", "defence.html", label=self._labels[page.boards[0].id], **context)
         return contestants
-
-    def _explorer(self, board: Board, everything: Outcomes, runs: Sequence[RunRecord], examples: str) -> None:
-        dataset = str(runs[0].spec.get("dataset", board.dataset)) if runs else board.dataset
-        sheets = f"images-{examples[:12]}"
-        if examples not in self._clean:  # boards on the same examples share their images
-            found = self._pictures.clean(dataset, examples, board.n_examples) if self._pictures else None
-            self._clean[examples] = found
-            if found is not None:
-                explorer.clean_sheets(self._site, f"examples/{sheets}", found[0])
-        files = outcomes.image_files(self._database, board.id)
-        explorer.write(
-            self._site, board, everything, files, self._clean[examples], self._pictures, self._most_pictures, sheets
-        )

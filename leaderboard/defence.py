@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench import norms
+from bench.store import evidence
 from bench.store.key_searches import KeySearch
 from bench.store.outcomes import Outcomes, RunRecord
 from bench.store.queries import Board, attack_names
-from leaderboard import evidence, figures, paper, tables, terms, words
+from leaderboard import figures, paper, tables, terms, words
 from leaderboard.figures import Figure
 from leaderboard.output import Folder
 from leaderboard.tables import Table
@@ -60,7 +61,7 @@ def identity(of: Board | KeySearch) -> tuple[Any, ...]:
 
 
 def pages(boards: Sequence[Board]) -> list[Page]:
-    """One page a defence, its main boards first: the paper's epsilon, then the most examples."""
+    """One page per defence, its main boards first: the paper's epsilon, then the most examples."""
     found: dict[tuple[Any, ...], list[Board]] = {}
     for board in boards:
         found.setdefault(identity(board), []).append(board)

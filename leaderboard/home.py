@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench import norms
+from bench.store import evidence
 from bench.store.outcomes import Outcomes
 from bench.store.queries import Board, attack_names
-from leaderboard import evidence, paper
+from leaderboard import paper
 from leaderboard.compare import Contestant
 from leaderboard.defence import Page, identity
 

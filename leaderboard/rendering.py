@@ -12,14 +12,14 @@ from leaderboard import paper, words
 
 def environment() -> jinja2.Environment:
     """Templates of the pages; an unknown name in one is an error."""
-    made = jinja2.Environment(
+    templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    made.filters |= {
+    templates.filters |= {
         "share": words.share,
         "interval": words.interval,
         "epsilon": words.epsilon,
@@ -29,5 +29,5 @@ def environment() -> jinja2.Environment:
         "plural": words.plural,
         "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
     }
-    made.globals |= {"words": words, "paper": paper, "citation": paper.CITATION}
-    return made
+    templates.globals |= {"words": words, "paper": paper, "citation": paper.CITATION}
+    return templates

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable
 
 import pandas as pd
 
+from bench.store import evidence
 from bench.store.frames import percent
 from bench.store.outcomes import Outcomes
 from bench.store.queries import Board, Cell
-from leaderboard import evidence, paper, words
+from leaderboard import paper, words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Table:
 def ranked(places: Iterable[tuple[str, int]]) -> list[str]:
     """Names with their places in tables, each once and in order; those of one place by name, and by their number."""
     known = dict(places)
-    return sorted(known, key=lambda name: (known[name], words.family(name) or (name, 0)))
+    return sorted(known, key=lambda name: (known[name], evidence.family(name) or (name, 0)))
 
 
 def matrix(board: Board, outcomes: Outcomes, *, inside: bool = True, only: str | None = None) -> Table | None:
@@ -61,12 +62,12 @@ def matrix(board: Board, outcomes: Outcomes, *, inside: bool = True, only: str |
     cells = outcomes.cells
     chosen = [i for i, c in enumerate(cells) if c.attack != "clean" and c.inside_threat_model == inside]
     if only is not None:
-        chosen = [i for i in chosen if (words.family(cells[i].source) or ("", 0))[0] == only]
+        chosen = [i for i in chosen if (evidence.family(cells[i].source) or ("", 0))[0] == only]
     if not chosen:
         return None
     grouped = evidence.families(cells[i] for i in chosen) if inside and only is None else {}
     family_of = {member: name for name, members in grouped.items() for member in members}
-    names = words.distinct({cells[i].source_id: cells[i].source for i in chosen})
+    names = evidence.distinct({cells[i].source_id: cells[i].source for i in chosen})
 
     def column_of(column: int) -> str:
         return family_of.get(cells[column].source) or names[cells[column].source_id]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+from bench.store import evidence
 from bench.store.queries import Board, Cell
-from leaderboard import evidence, tables
+from leaderboard import tables
 
 
 @dataclasses.dataclass(frozen=True)

@@ -63,20 +63,3 @@ def slug(name: str, *identity: Any) -> str:
     readable = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
     digest = hashlib.sha256(repr((name, *identity)).encode()).hexdigest()[:8]
     return f"{readable}-{digest}" if readable else digest
-
-
-def family(source: str) -> tuple[str, int] | None:
-    """('surrogate', 3) for `surrogate:3`; None for a source that stands alone."""
-    found = re.fullmatch(r"(.+):(\d+)", source)
-    return (found[1], int(found[2])) if found else None
-
-
-def distinct(names: dict[int, str]) -> dict[int, str]:
-    """Names by id; the same name again (another training of a source, say) gets a number."""
-    told: dict[int, str] = {}
-    for identity in sorted(names):
-        name, extra = names[identity], 2
-        while name in told.values():
-            name, extra = f"{names[identity]} ({extra})", extra + 1
-        told[identity] = name
-    return told

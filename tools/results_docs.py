@@ -18,12 +18,12 @@ from pathlib import Path
 from sqlalchemy.engine import Engine as Database
 
 from bench import keys
-from bench.store import key_searches, on_sources, outcomes, queries
+from bench.store import evidence, key_searches, on_sources, outcomes, queries
 from bench.store.database import open_database
 from bench.store.outcomes import Outcomes
 from bench.store.queries import Board, Cell
 from bench.support.stats import wilson
-from leaderboard import evidence, paper, tables, words
+from leaderboard import paper, tables, words
 from leaderboard.tables import Entry, Table
 
 ORDER = ("none", "pca-full", "pca-block", "jpeg-23", "jpeg-10", "block-shuffle", "linac")

@@ -9,8 +9,9 @@ import pandas as pd
 from bench.reproduction import contents
 from bench.reproduction.contents import Sizes
 from bench.reproduction.results import BoardResults, Results
+from bench.store import evidence
 from bench.store.frames import percent
-from leaderboard import evidence, figures, paper, svg, words
+from leaderboard import figures, paper, svg, words
 from leaderboard.figures import Figure
 from leaderboard.svg import Axis, Point, Series
 from leaderboard.tables import Entry

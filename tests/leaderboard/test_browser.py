@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bench.store import queries
+from bench.store import evidence, queries
 from bench.store.outcomes import outcomes
-from leaderboard import evidence
 from tests.leaderboard.browser import Browser
 from tests.leaderboard.conftest import Site
 from tests.leaderboard.stores import HOSTILE

@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.store import descriptions, queries
+from bench.store import descriptions, evidence, queries
 from bench.store.key_searches import KeyGuess, KeySearch
 from bench.store.outcomes import Outcomes, outcomes
 from bench.store.queries import Cell
-from leaderboard import evidence, explorer, figures, paper, svg, words
+from leaderboard import figures, paper, sheets, svg, words
 from tests.leaderboard import stores
 from tests.leaderboard.conftest import Site
 
@@ -175,18 +175,18 @@ def test_sheets_hold_the_images_in_order() -> None:
     from PIL import Image
 
     images = np.random.default_rng(0).integers(0, 256, (23, 8, 6, 3), dtype=np.uint8)
-    with Image.open(io.BytesIO(explorer.sheet(images))) as picture:
+    with Image.open(io.BytesIO(sheets.sheet(images))) as picture:
         pixels = np.asarray(picture)
     for i, image in enumerate(images):
-        row, column = divmod(i, explorer.SHEET_COLUMNS)
+        row, column = divmod(i, sheets.COLUMNS)
         assert (pixels[8 * row : 8 * row + 8, 6 * column : 6 * column + 6] == image).all()
 
 
 def test_names() -> None:
     assert words.epsilon(8 / 255) == "8/255"
     assert words.epsilon(0.5) == "0.5"
-    assert words.family("surrogate:3") == ("surrogate", 3)
-    assert words.family("self") is None
-    assert words.distinct({1: "pgd", 2: "pgd", 3: "mt"}) == {1: "pgd", 2: "pgd (2)", 3: "mt"}
+    assert evidence.family("surrogate:3") == ("surrogate", 3)
+    assert evidence.family("self") is None
+    assert evidence.distinct({1: "pgd", 2: "pgd", 3: "mt"}) == {1: "pgd", 2: "pgd (2)", 3: "mt"}
     assert words.slug(stores.HOSTILE).replace("-", "").isalnum()
     assert words.slug("linac", 1) != words.slug("linac", 2)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from bench.store.outcomes import Outcomes
 from bench.store.queries import Cell, attack_names
-from leaderboard import words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,8 +33,25 @@ class Step:
 def names(outcomes: Outcomes) -> list[str]:
     """What each cell is called: attack@source; another setting of the same attack has a number."""
     attacks = attack_names(outcomes.cells)
-    sources = words.distinct({cell.source_id: cell.source for cell in outcomes.cells})
+    sources = distinct({cell.source_id: cell.source for cell in outcomes.cells})
     return [f"{attacks[cell.attack_id]}@{sources[cell.source_id]}" for cell in outcomes.cells]
+
+
+def family(source: str) -> tuple[str, int] | None:
+    """('surrogate', 3) for `surrogate:3`; None for a source that stands alone."""
+    found = re.fullmatch(r"(.+):(\d+)", source)
+    return (found[1], int(found[2])) if found else None
+
+
+def distinct(names: dict[int, str]) -> dict[int, str]:
+    """Names by id; the same name again (another training of a source, say) gets a number."""
+    named: dict[int, str] = {}
+    for identity in sorted(names):
+        name, extra = names[identity], 2
+        while name in named.values():
+            name, extra = f"{names[identity]} ({extra})", extra + 1
+        named[identity] = name
+    return named
 
 
 def withstood(outcomes: Outcomes, columns: Sequence[int]) -> np.ndarray:
@@ -89,7 +106,7 @@ def families(cells: Iterable[Cell]) -> dict[str, list[str]]:
     found: dict[str, dict[str, int]] = {}
     places: dict[str, int] = {}
     for cell in cells:
-        if parsed := words.family(cell.source):
+        if parsed := family(cell.source):
             name, number = parsed
             found.setdefault(name, {})[cell.source] = number
             places[name] = cell.source_about.place
