@@ -206,13 +206,20 @@ def test_building_a_source_does_not_count_towards_the_time_limit(clocked: Callab
 
 
 def test_a_retry_has_its_whole_time_again(clocked: Callable[[FakePool], FakePool]) -> None:
-    slow: tuple[Message, ...] = (SourceReady(), *[WorkDone(1)] * 8)
-    fake = clocked(
-        FakePool(
-            lambda task, time: (*slow, WorkerLost("exit code 1")) if time == 1 else (*slow, TaskFinished(ATTACKED, 8))
-        )
-    )
-    assert Result([task(0)], fake, Limits(seconds=10)).errors() == {0: None}
+    slow = (*[Notice("building")] * 8, SourceReady(), *[WorkDone(1)] * 8)
+
+    def script(task: AttackTask, time: int) -> Sequence[Message]:
+        return (*slow, WorkerLost("exit code 1") if time == 1 else TaskFinished(ATTACKED, 8.0))
+
+    assert Result([task(0)], clocked(FakePool(script)), Limits(seconds=10)).errors() == {0: None}
+
+
+def test_a_worker_that_is_lost_when_it_has_no_task_is_not_missed() -> None:
+    busy = (SourceReady(), *[WorkDone(1)] * 6, TaskFinished(ATTACKED, 1.0))
+    fake = FakePool(lambda task, time: (*DONE, WorkerLost("exit code 1")) if task.index else busy)
+    result = Result([task(0), task(1)], fake, Limits(workers=2))
+    assert result.errors() == {0: None, 1: None}
+    assert result.said == []
 
 
 def test_one_worker_builds_a_source_before_others_get_tasks_on_it() -> None:
@@ -221,6 +228,12 @@ def test_one_worker_builds_a_source_before_others_get_tasks_on_it() -> None:
     result = Result(tasks, fake, Limits(workers=2))
     assert set(result.errors()) == set(range(5))
     assert [worker.tasks[0] for worker in fake.workers] == [0, 3]
+
+
+def test_a_source_that_is_built_is_attacked_by_all_workers() -> None:
+    fake = FakePool(lambda task, time: (SourceReady(), WorkDone(1), WorkDone(1), DONE[1]), one_builds_first=True)
+    Result([task(i, "a") for i in range(6)], fake, Limits(workers=2))
+    assert [worker.tasks[0] for worker in fake.workers] == [0, 1]
 
 
 def test_messages_of_a_worker_that_was_killed_are_ignored(clocked: Callable[[FakePool], FakePool]) -> None:
