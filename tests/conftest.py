@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import guard
 from tests.honest import honest as honest
@@ -17,6 +18,11 @@ from tests.stores import new_url as new_url
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # as `bench.support.devices` has it for runs
+
+
+# How long a draw or an example takes says how busy the machine is, and nothing about what is tested.
+settings.register_profile("bench", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("bench")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -41,7 +41,7 @@ def assert_same(found: Attacked, expected: Attacked, rows: np.ndarray) -> None:
 
 @each_engine
 @each_norm
-@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("exact", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_batch_size_order_and_shards_change_nothing(
     name: str, norm: str, exact: bool, network: Any, sources: Any
 ) -> None:

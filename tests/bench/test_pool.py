@@ -206,7 +206,7 @@ def test_building_a_source_does_not_count_towards_the_time_limit(clocked: Callab
 
 
 def test_a_retry_has_its_whole_time_again(clocked: Callable[[FakePool], FakePool]) -> None:
-    slow = (*[Notice("building")] * 8, SourceReady(), *[WorkDone(1)] * 8)
+    slow: Sequence[Message] = (*[Notice("building")] * 8, SourceReady(), *[WorkDone(1)] * 8)
 
     def script(task: AttackTask, time: int) -> Sequence[Message]:
         return (*slow, WorkerLost("exit code 1") if time == 1 else TaskFinished(ATTACKED, 8.0))
@@ -215,8 +215,9 @@ def test_a_retry_has_its_whole_time_again(clocked: Callable[[FakePool], FakePool
 
 
 def test_a_worker_that_is_lost_when_it_has_no_task_is_not_missed() -> None:
-    busy = (SourceReady(), *[WorkDone(1)] * 6, TaskFinished(ATTACKED, 1.0))
-    fake = FakePool(lambda task, time: (*DONE, WorkerLost("exit code 1")) if task.index else busy)
+    busy: Sequence[Message] = (SourceReady(), *[WorkDone(1)] * 6, TaskFinished(ATTACKED, 1.0))
+    lost: Sequence[Message] = (*DONE, WorkerLost("exit code 1"))
+    fake = FakePool(lambda task, time: lost if task.index else busy)
     result = Result([task(0), task(1)], fake, Limits(workers=2))
     assert result.errors() == {0: None, 1: None}
     assert result.said == []
