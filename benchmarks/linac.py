@@ -126,7 +126,7 @@ def profile(widths: list[int]) -> None:
     image = np.random.default_rng(0).normal(size=(1024, 3)).astype(np.float32)
     for width in widths:
         fitter = linac._fitter((1, 32, 32, 3), KEY, linac.LinacConfig(width=width))
-        assert isinstance(fitter, linac_cpu.Fitter)
+        assert isinstance(fitter, linac_cpu.CpuFitter)
         state, units, deltas, turned = fitter._buffers()
         scratch = np.zeros((1, linac_cpu.ROWS + 1, state.shape[3]), np.float32)
         step = (state, scratch, units, deltas, turned, fitter._encoding, image, fitter._order[0], fitter._rates[0])
@@ -155,7 +155,7 @@ def against_tensorflow(widths: list[int], batches: list[int], repeats: int) -> N
     for width in widths:
         config = linac.LinacConfig(width=width)
         ours = linac._fitter((1, 32, 32, 3), KEY, config)
-        theirs = linac_tensorflow.Fitter(linac_plan.make(KEY, config, 32, 32), config)
+        theirs = linac_tensorflow.TensorFlowFitter(linac_plan.make(KEY, config, 32, 32), config)
         for batch in batches:
             theirs.fit_bucket = batch
             part = images[:batch]

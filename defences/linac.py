@@ -170,10 +170,12 @@ def _fitter(shape: Sequence[int | None], key: int | np.integer[Any], config: Lin
     if _on_gpu():
         from defences import linac_tensorflow
 
-        return linac_tensorflow.Fitter(plan, config)
+        return linac_tensorflow.TensorFlowFitter(plan, config)
     from defences import linac_cpu
 
-    return linac_cpu.Fitter(plan, config, tf.config.threading.get_inter_op_parallelism_threads() or os.cpu_count() or 1)
+    return linac_cpu.CpuFitter(
+        plan, config, tf.config.threading.get_inter_op_parallelism_threads() or os.cpu_count() or 1
+    )
 
 
 @tf.autograph.experimental.do_not_convert

@@ -523,7 +523,7 @@ def _zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return memory[skip : skip + size].reshape(shape)
 
 
-class Fitter:
+class CpuFitter:
     """Fits images one by one, as many at a time as there are threads; float32, or float64 for tests."""
 
     def __init__(self, plan: Plan, config: LinacConfig, threads: int, dtype: type = np.float32) -> None:

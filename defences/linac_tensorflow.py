@@ -38,7 +38,7 @@ def device_memory() -> int:
     return limits[0] if limits else 2**31
 
 
-class Fitter:
+class TensorFlowFitter:
     """Fits images bucket by bucket. Takes and gives tensors, in eager mode and inside a `tf.function`."""
 
     def __init__(

@@ -11,7 +11,7 @@ import pandas as pd
 from bench.store.frames import percent
 from bench.store.queries import Board
 from bench.support.stats import mcnemar
-from leaderboard.tables import Entry
+from leaderboard.tables import TableEntry
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Contestant:
 
 
 @dataclasses.dataclass(frozen=True)
-class Pair:
+class DefencePair:
     """Two defences on the same examples: how many only the one gets right, only the other, and the test's p."""
 
     first: Contestant
@@ -38,7 +38,7 @@ class Pair:
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
+class BoardGroup:
     """Boards that may be compared: of one norm, epsilon and set of examples, the most robust first."""
 
     norm: str
@@ -46,41 +46,41 @@ class Group:
     n_examples: int
     dataset: str
     members: list[Contestant]
-    pairs: list[Pair]
+    pairs: list[DefencePair]
 
     @property
     def engines(self) -> list[str]:
         return list(dict.fromkeys(name for member in self.members for name in member.board.best_adversary))
 
-    def entry(self, member: Contestant, engine: str) -> Entry:
-        return Entry(member.board.best_adversary.get(engine), self.n_examples)
+    def entry(self, member: Contestant, engine: str) -> TableEntry:
+        return TableEntry(member.board.best_adversary.get(engine), self.n_examples)
 
 
-def groups(contestants: Sequence[Contestant]) -> list[Group]:
+def groups(contestants: Sequence[Contestant]) -> list[BoardGroup]:
     """The boards that may be compared, and every pair of them; groups of one are left out."""
     found: dict[tuple[str, float, str], list[Contestant]] = {}
     for one in contestants:
         if one.known is not None:
             found.setdefault((one.board.norm, one.board.epsilon, one.examples), []).append(one)
     return [
-        Group(norm, epsilon, members[0].board.n_examples, members[0].board.dataset, members, _pairs(members))
+        BoardGroup(norm, epsilon, members[0].board.n_examples, members[0].board.dataset, members, _pairs(members))
         for (norm, epsilon, _), members in found.items()
         if len(members) > 1
     ]
 
 
-def _pairs(members: Sequence[Contestant]) -> list[Pair]:
+def _pairs(members: Sequence[Contestant]) -> list[DefencePair]:
     pairs = []
     for place, first in enumerate(members):
         for second in members[place + 1 :]:
             assert first.known is not None
             assert second.known is not None
             one, other = int((first.known & ~second.known).sum()), int((second.known & ~first.known).sum())
-            pairs.append(Pair(first, second, one, other, mcnemar(one, other)))
+            pairs.append(DefencePair(first, second, one, other, mcnemar(one, other)))
     return pairs
 
 
-def pairs_frame(all_groups: Sequence[Group]) -> pd.DataFrame:
+def pairs_frame(all_groups: Sequence[BoardGroup]) -> pd.DataFrame:
     """Every pair as a row."""
     return pd.DataFrame(
         [

@@ -23,7 +23,7 @@ class Ranking:
     epsilon: float
     members: list[Contestant]
     others: list[Contestant]
-    paper: list[paper.Row]
+    paper: list[paper.PublishedDefence]
 
 
 def contestant(board: Board, page: Page, label: str, examples: str, outcomes: Outcomes) -> Contestant:

@@ -60,7 +60,7 @@ _FILE = Path(__file__).parent / "paper_results.csv"
 
 
 @dataclasses.dataclass(frozen=True)
-class Figure:
+class PublishedNumber:
     """One number of the paper's tables, in percent; None where the paper has a dash."""
 
     where: str
@@ -72,7 +72,7 @@ class Figure:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class PublishedDefence:
     """A defence in the paper's Table 3: the strongest attack strategy it reports for it."""
 
     defence: str
@@ -85,11 +85,11 @@ class Row:
 
 
 @functools.cache
-def figures() -> tuple[Figure, ...]:
+def numbers() -> tuple[PublishedNumber, ...]:
     """Every number of the paper's tables and sensitivity analyses."""
     with _FILE.open(newline="") as stream:
         return tuple(
-            Figure(where, defence, norm, attack, source, float(accuracy) if accuracy else None)
+            PublishedNumber(where, defence, norm, attack, source, float(accuracy) if accuracy else None)
             for where, defence, norm, attack, source, accuracy in list(csv.reader(stream))[1:]
         )
 
@@ -100,9 +100,9 @@ def label(name: str) -> str:
     return f"{kind.capitalize()} {name.removeprefix(kind)}"
 
 
-def table3(norm: str) -> list[Row]:
+def table3(norm: str) -> list[PublishedDefence]:
     """The paper's Table 3 in a norm, the most robust first."""
-    own = [figure for figure in figures() if figure.where == "table3"]
+    own = [number for number in numbers() if number.where == "table3"]
     clean = {f.defence: f.accuracy for f in own if f.attack == "clean"}
     rows = []
     for known in own:
@@ -113,7 +113,9 @@ def table3(norm: str) -> list[Row]:
             for f in own
             if f.norm == norm and f.defence == known.defence and f.attack not in ("best_known", "clean")
         }
-        rows.append(Row(known.defence, norm, clean[known.defence] or 0.0, known.accuracy, known.source, engines))
+        rows.append(
+            PublishedDefence(known.defence, norm, clean[known.defence] or 0.0, known.accuracy, known.source, engines)
+        )
     return sorted(rows, key=lambda row: (-row.best_known, row.defence))
 
 
@@ -137,7 +139,7 @@ _MATRIX = {  # sources as in Tables 1, 2 and 7, and what the pages call them
 def matrix(defence: str, norm: str) -> dict[str, dict[str, float | None]]:
     """The paper's engine × source table of a defence, by engine and then by source; empty if it has none."""
     rows: dict[str, dict[str, float | None]] = {}
-    for f in figures():
+    for f in numbers():
         if f.where in ("table1", "table2", "table7") and (f.defence, f.norm) == (defence, norm) and f.source in _MATRIX:
             rows.setdefault(f.attack, {})[_MATRIX[f.source]] = f.accuracy
     order = list(_MATRIX.values())

@@ -15,7 +15,7 @@ from leaderboard import paper, words
 
 
 @dataclasses.dataclass(frozen=True)
-class Entry:
+class TableEntry:
     """One number of a table: examples left right of a total, and what must be said with it."""
 
     count: int | None
@@ -35,9 +35,9 @@ class Table:
     """Rows by name, columns by name, with a last row and column over all of them."""
 
     columns: list[str]
-    rows: list[tuple[str, list[Entry]]]
+    rows: list[tuple[str, list[TableEntry]]]
     total_column: str | None = None
-    total_row: tuple[str, list[Entry]] | None = None
+    total_row: tuple[str, list[TableEntry]] | None = None
 
     def frame(self, first: str) -> pd.DataFrame:
         """The table as it stands, accuracies in percent."""
@@ -115,35 +115,37 @@ def _engines(cells: Iterable[Cell]) -> list[str]:
     return ranked((cell.attack, cell.attack_about.place) for cell in cells)
 
 
-def entry(board: Board, outcomes: Outcomes, columns: list[int], joint: bool) -> Entry:
+def entry(board: Board, outcomes: Outcomes, columns: list[int], joint: bool) -> TableEntry:
     """A cell as it stands; of several, or `joint`, what is right under all of them."""
     if joint or len(columns) != 1:
         return union(board, outcomes, columns)
     cell = outcomes.cells[columns[0]]
     if cell.imported == "unjudged":
-        return Entry(None, board.n_examples, unfinished="imported, not judged here", cell=cell)
+        return TableEntry(None, board.n_examples, unfinished="imported, not judged here", cell=cell)
     if cell.status != "done":
-        return Entry(None, board.n_examples, unfinished=f"{cell.status}, {cell.n_done}/{board.n_examples}", cell=cell)
-    return Entry(cell.n_correct, cell.n_done, doubts=cell.doubts, cell=cell)
+        return TableEntry(
+            None, board.n_examples, unfinished=f"{cell.status}, {cell.n_done}/{board.n_examples}", cell=cell
+        )
+    return TableEntry(cell.n_correct, cell.n_done, doubts=cell.doubts, cell=cell)
 
 
-def union(board: Board, outcomes: Outcomes, columns: list[int]) -> Entry:
+def union(board: Board, outcomes: Outcomes, columns: list[int]) -> TableEntry:
     """Right under all of these cells, as far as they are complete."""
     return _over(board, outcomes, columns, lambda done: int(evidence.withstood(outcomes, done).sum()))
 
 
-def known(board: Board, outcomes: Outcomes, columns: list[int]) -> Entry:
+def known(board: Board, outcomes: Outcomes, columns: list[int]) -> TableEntry:
     """Right under all of these cells, as far as they are complete, and without a perturbation."""
     return _over(board, outcomes, columns, lambda done: evidence.known_count(outcomes, done))
 
 
-def _over(board: Board, outcomes: Outcomes, columns: list[int], count: Callable[[list[int]], int | None]) -> Entry:
+def _over(board: Board, outcomes: Outcomes, columns: list[int], count: Callable[[list[int]], int | None]) -> TableEntry:
     counted = set(outcomes.counted)
     done = [i for i in columns if i in counted]
     left_out = f"{len(columns) - len(done)} of {words.plural(len(columns), 'cell')} not complete, left out"
     if not done:
-        return Entry(None, board.n_examples, unfinished="not complete" if columns else "")
-    return Entry(count(done), board.n_examples, incomplete=left_out if len(done) < len(columns) else "")
+        return TableEntry(None, board.n_examples, unfinished="not complete" if columns else "")
+    return TableEntry(count(done), board.n_examples, incomplete=left_out if len(done) < len(columns) else "")
 
 
 def published(board: Board) -> Table | None:
@@ -152,8 +154,8 @@ def published(board: Board) -> Table | None:
     if not rows:
         return None
 
-    def entries(row: dict[str, float | None]) -> list[Entry]:
-        return [Entry(None if v is None else paper.count(v), paper.EXAMPLES) for v in row.values()]
+    def entries(row: dict[str, float | None]) -> list[TableEntry]:
+        return [TableEntry(None if v is None else paper.count(v), paper.EXAMPLES) for v in row.values()]
 
     engines = [(engine, entries(row)) for engine, row in rows.items() if engine != "best_known"]
     return Table(list(rows["best_known"]), engines, None, ("Best Known", entries(rows["best_known"])))

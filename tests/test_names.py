@@ -11,18 +11,12 @@ PACKAGES = ("attacks", "bench", "benchmarks", "defences", "leaderboard", "tools"
 
 PENDING = {
     "Entry",
-    "Figure",
-    "Fitter",
-    "Group",
     "Loop",
     "Noise",
-    "Pair",
     "Plan",
     "Point",
     "Progress",
     "Refused",
-    "Row",
-    "StoredBoard",
 }
 """Names that still stand for two things."""
 

@@ -24,7 +24,7 @@ from bench.store.outcomes import Outcomes
 from bench.store.queries import Board, Cell
 from bench.support.stats import wilson
 from leaderboard import paper, tables, words
-from leaderboard.tables import Entry, Table
+from leaderboard.tables import Table, TableEntry
 
 ORDER = ("none", "pca-full", "pca-block", "jpeg-23", "jpeg-10", "block-shuffle", "linac")
 PBA, TRANSFER, BPDA, BOTH = "pba", "transfer", "bpda", "Transfer and BPDA"
@@ -37,7 +37,7 @@ FAR = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
-class StoredBoard:
+class ReportedBoard:
     """A board with what its tables are made of."""
 
     database: Database
@@ -50,7 +50,7 @@ class StoredBoard:
         where = f"{words.norm(board.norm)}, ε = {words.epsilon(board.epsilon)}"
         return f"`{board.defence}`, {where}, {board.n_examples} examples"
 
-    def strategies(self) -> dict[str, Entry]:
+    def strategies(self) -> dict[str, TableEntry]:
         """Best Known against each strategy alone by its name, and against those that the table has together."""
         table = tables.strategies(self.board, self.outcomes)
         assert table is not None
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--notes", type=Path, help="a text to put below the claims: why they hold here, or do not")
     given = parser.parse_args()
     databases = [open_database(path, create=False) for path in given.db]
-    shown = [StoredBoard(db, board, outcomes.outcomes(db, board)) for db in databases for board in queries.boards(db)]
+    shown = [ReportedBoard(db, board, outcomes.outcomes(db, board)) for db in databases for board in queries.boards(db)]
     shown = [
         one for one in shown if one.board.defence in ORDER and one.board.epsilon == paper.EPSILONS.get(one.board.norm)
     ]
@@ -88,7 +88,7 @@ def main() -> None:
     print("\n".join(page(shown, databases, given.command, notes)))
 
 
-def page(shown: list[StoredBoard], databases: list[Database], commands: list[str], notes: str) -> Iterator[str]:
+def page(shown: list[ReportedBoard], databases: list[Database], commands: list[str], notes: str) -> Iterator[str]:
     yield "# Results at laptop size\n"
     yield "Every number here was printed by\n"
     yield "```"
@@ -116,7 +116,7 @@ def page(shown: list[StoredBoard], databases: list[Database], commands: list[str
         yield from matrix(one)
 
 
-def summary(shown: list[StoredBoard], norm: str) -> Iterator[str]:
+def summary(shown: list[ReportedBoard], norm: str) -> Iterator[str]:
     yield "| defence | ε | examples | cells | clean | Best Known | paper: clean | paper: Best Known |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     theirs = {row.defence: row for row in paper.table3(norm)}
@@ -131,7 +131,7 @@ def summary(shown: list[StoredBoard], norm: str) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def matrix(one: StoredBoard) -> Iterator[str]:
+def matrix(one: ReportedBoard) -> Iterator[str]:
     """A board's engines × sources, its strategies if there are several, and the paper's tables of the same."""
     own = tables.matrix(one.board, one.outcomes)
     assert own is not None
@@ -154,10 +154,10 @@ def markdown(table: Table, interval: bool = True) -> Iterator[str]:
         yield f"| {name if name == 'Best Known' else f'`{name}`'} | {' | '.join(shown)} |"
 
 
-def claims(shown: list[StoredBoard], databases: list[Database]) -> Iterator[Claim]:
+def claims(shown: list[ReportedBoard], databases: list[Database]) -> Iterator[Claim]:
     """What of the paper can be told from these boards. The board with the most cells speaks for its defence."""
     for norm in paper.EPSILONS:
-        boards: dict[str, StoredBoard] = {}
+        boards: dict[str, ReportedBoard] = {}
         for one in sorted((s for s in shown if s.board.norm == norm), key=lambda s: len(s.board.counted)):
             boards[one.board.defence] = one
         theirs = {row.defence: row for row in paper.table3(norm)}
@@ -166,7 +166,7 @@ def claims(shown: list[StoredBoard], databases: list[Database]) -> Iterator[Clai
             row = theirs.get(name)
             if name in boards and (row is None or row.best_known <= 100 * ABOUT_ZERO):
                 board = boards[name].board
-                known = Entry(board.best_known, board.n_examples)
+                known = TableEntry(board.best_known, board.n_examples)
                 yield Claim(
                     f"`{name}` falls to about 0, {where}",
                     f"{row.best_known:.2f}" if row else "–",
@@ -181,7 +181,7 @@ def claims(shown: list[StoredBoard], databases: list[Database]) -> Iterator[Clai
     yield from _keys(databases)
 
 
-def _shuffle(one: StoredBoard, norm: str) -> Iterator[Claim]:
+def _shuffle(one: ReportedBoard, norm: str) -> Iterator[Claim]:
     found = one.strategies()
     theirs = paper.matrix("block-shuffle", norm).get("best_known", {})
     if PBA in found and TRANSFER in found:
@@ -197,10 +197,10 @@ def _shuffle(one: StoredBoard, norm: str) -> Iterator[Claim]:
         )  # fmt: skip
 
 
-def _linac(one: StoredBoard, norm: str) -> Iterator[Claim]:
+def _linac(one: ReportedBoard, norm: str) -> Iterator[Claim]:
     where, found, board = words.norm(norm), one.strategies(), one.board
     theirs = {
-        f.source: f.accuracy for f in paper.figures() if (f.where, f.norm, f.attack) == ("table2", norm, "best_known")
+        f.source: f.accuracy for f in paper.numbers() if (f.where, f.norm, f.attack) == ("table2", norm, "best_known")
     }
     order = {PBA: "pba", BOTH: "all-transfer", BPDA: "bpda"}
     counts = [found[name].count for name in order if name in found]
@@ -221,7 +221,7 @@ def _linac(one: StoredBoard, norm: str) -> Iterator[Claim]:
         )  # fmt: skip
 
 
-def _adversarial(shown: list[StoredBoard]) -> Iterator[Claim]:
+def _adversarial(shown: list[ReportedBoard]) -> Iterator[Claim]:
     """Adversarially trained sources under `aa`, in their own norm, on the cell that spent most."""
     for norm in paper.EPSILONS:
         source = f"at-{norm}"
@@ -239,7 +239,7 @@ def _adversarial(shown: list[StoredBoard]) -> Iterator[Claim]:
             )  # fmt: skip
 
 
-def _standing(one: StoredBoard, cell: Cell) -> int:
+def _standing(one: ReportedBoard, cell: Cell) -> int:
     broken, _ = on_sources.successes(one.database, one.board, cell)
     return int((~broken).sum())
 
@@ -262,11 +262,11 @@ def _keys(databases: list[Database]) -> Iterator[Claim]:
             )
 
 
-def _zero(entry: Entry) -> bool:
+def _zero(entry: TableEntry) -> bool:
     return entry.share is not None and entry.share <= ABOUT_ZERO
 
 
-def _of(entry: Entry) -> str:
+def _of(entry: TableEntry) -> str:
     return _share(entry.count, entry.total)
 
 

@@ -14,7 +14,7 @@ from bench.store.frames import percent
 from leaderboard import figures, paper, svg, words
 from leaderboard.figures import Figure
 from leaderboard.svg import Axis, Point, Series
-from leaderboard.tables import Entry
+from leaderboard.tables import TableEntry
 
 DASHED = "Dashed: the paper's."
 _PAPER_TABLES = {"surrogate": "table5", "reconstruction": "table6"}
@@ -48,9 +48,9 @@ def _curve(own: BoardResults, kind: str, sizes: Sizes) -> list[int]:
 
 def _published_ends(kind: str, norm: str) -> list[tuple[int, float]]:
     known = {
-        figure.source: figure.accuracy
-        for figure in paper.figures()
-        if (figure.where, figure.norm, figure.attack) == (_PAPER_TABLES[kind], norm, "best_known")
+        number.source: number.accuracy
+        for number in paper.numbers()
+        if (number.where, number.norm, number.attack) == (_PAPER_TABLES[kind], norm, "best_known")
     }
     ends = [(1, known[f"{kind}:1"]), (contents.KEYS, known[f"{kind}:all"])]
     return [(number, accuracy) for number, accuracy in ends if accuracy is not None]
@@ -60,7 +60,7 @@ def sensitivity(name: str, sizes: Sizes, results: Results) -> Figure:
     """Clean accuracy and that under PGD in each norm, against the values of one setting."""
     sweep = contents.SWEEPS[name]
     measures = {"clean": "clean", **{norm: f"PGD, {words.norm(norm)}" for norm in results.norms}}
-    ours: dict[str, list[tuple[int, Entry]]] = {measure: [] for measure in measures}
+    ours: dict[str, list[tuple[int, TableEntry]]] = {measure: [] for measure in measures}
     for value, defence in contents.points(name, sizes).items():
         own_boards = {norm: own for norm in results.norms if (own := results.board(defence, norm))}
         for norm, own in own_boards.items():
@@ -80,31 +80,31 @@ def sensitivity(name: str, sizes: Sizes, results: Results) -> Figure:
     return Figure(name, title, caption, svg.lines(lines, axis, title=title), _frame(sweep.setting, ours, published))
 
 
-def _points(entries: Sequence[tuple[int, Entry]]) -> list[Point]:
+def _points(entries: Sequence[tuple[int, TableEntry]]) -> list[Point]:
     return [figures.point(value, e.count, e.total) for value, e in entries if e.count is not None]
 
 
 def _published_points(symbol: str, measure: str) -> list[tuple[int, float]]:
     found = {}
-    for figure in paper.figures():
+    for number in paper.numbers():
         if (
-            figure.where == f"sensitivity-{symbol}"
-            and (figure.norm or "clean") == measure
-            and figure.accuracy is not None
+            number.where == f"sensitivity-{symbol}"
+            and (number.norm or "clean") == measure
+            and number.accuracy is not None
         ):
-            found[int(figure.defence.partition("=")[2].rstrip("]"))] = figure.accuracy
+            found[int(number.defence.partition("=")[2].rstrip("]"))] = number.accuracy
     return sorted(found.items())
 
 
 def _frame(
-    setting: str, ours: dict[str, list[tuple[int, Entry]]], published: dict[str, list[tuple[int, float]]]
+    setting: str, ours: dict[str, list[tuple[int, TableEntry]]], published: dict[str, list[tuple[int, float]]]
 ) -> pd.DataFrame:
     """A row for every value and measure that is here or in the paper."""
     rows = []
     for measure in ours:
         here, there = dict(ours[measure]), dict(published[measure])
         for value in sorted({*here, *there}):
-            entry = here.get(value, Entry(None, 0))
+            entry = here.get(value, TableEntry(None, 0))
             norm, attack = ("", "clean") if measure == "clean" else (measure, "pgd")
             rows.append(
                 (

@@ -12,17 +12,17 @@ from bench.reproduction.contents import Column, Sizes
 from bench.reproduction.results import Results
 from bench.store.frames import percent
 from leaderboard import paper, words
-from leaderboard.tables import Entry
+from leaderboard.tables import TableEntry
 
 CLEAN, KNOWN = "clean", "best_known"
 TITLES = {CLEAN: "Clean", KNOWN: "Best Known"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Pair:
+class ComparedNumber:
     """A number made here and the paper's, in percent; None where there is none."""
 
-    ours: Entry
+    ours: TableEntry
     published: float | None
 
 
@@ -33,7 +33,7 @@ class Grid:
     norm: str
     epsilon: float
     columns: list[str]
-    rows: dict[str, list[Pair]]
+    rows: dict[str, list[ComparedNumber]]
 
     @property
     def complete(self) -> bool:
@@ -47,13 +47,13 @@ def grids(name: str, sizes: Sizes, results: Results) -> list[Grid]:
     found = []
     for norm in results.norms:
         published = {
-            (figure.attack, figure.defence, figure.source): figure.accuracy
-            for figure in paper.figures()
-            if figure.where == name and figure.norm in (norm, "")
+            (number.attack, number.defence, number.source): number.accuracy
+            for number in paper.numbers()
+            if number.where == name and number.norm in (norm, "")
         }
         rows = {
             measure: [
-                Pair(
+                ComparedNumber(
                     _entry(measure, column, norm, sizes, results),
                     published.get((measure, column.defence, "" if measure == CLEAN else column.published)),
                 )
@@ -67,13 +67,13 @@ def grids(name: str, sizes: Sizes, results: Results) -> list[Grid]:
     return found
 
 
-def _entry(measure: str, column: Column, norm: str, sizes: Sizes, results: Results) -> Entry:
+def _entry(measure: str, column: Column, norm: str, sizes: Sizes, results: Results) -> TableEntry:
     """A number of a table; empty where this size leaves its sources or its engine out."""
     if not column.sources or (measure in contents.ENGINES and measure not in sizes.engines):
-        return Entry(None, 0)
+        return TableEntry(None, 0)
     own = results.board(column.defence, norm)
     if own is None:
-        return Entry(None, 0, unfinished="not run")
+        return TableEntry(None, 0, unfinished="not run")
     if measure == CLEAN:
         return own.clean()
     return own.known(sizes.engines, column.sources) if measure == KNOWN else own.entry(measure, column.sources)
@@ -127,7 +127,7 @@ def tabular(found: list[Grid], comment: str) -> str:
     return latex.tabular("ll" + "r" * len(columns), ["Norm", "Attack", *map(latex.escaped, columns)], parts, comment)
 
 
-def _both(pair: Pair) -> str:
+def _both(pair: ComparedNumber) -> str:
     ours = latex.escaped(words.share(pair.ours.count, pair.ours.total))
     mark = "$^*$" if pair.ours.incomplete else ""
     return f"{ours}{mark}" + ("" if pair.published is None else f" ({pair.published:.2f})")

@@ -14,7 +14,7 @@ from leaderboard.figures import KeySearchSection
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class GuessRow:
     """A place of the table: our guess, by where it came from, and the paper's key; shares are in percent."""
 
     place: int
@@ -25,22 +25,22 @@ class Row:
     paper: float | None
 
 
-def rows(section: KeySearchSection | None) -> list[Row]:
+def rows(section: KeySearchSection | None) -> list[GuessRow]:
     """As many places as there are guesses here or keys in the paper."""
     found = []
     for place, (ours, theirs) in enumerate(itertools.zip_longest(section.best if section else (), paper.BEST_KEYS), 1):
         origin, accuracy, images = ours or (None, None, None)
         key, published = theirs or (None, None)
         share = None if accuracy is None else round(100 * accuracy, 2)
-        found.append(Row(place, origin, share, images, None if key is None else str(key), published))
+        found.append(GuessRow(place, origin, share, images, None if key is None else str(key), published))
     return found
 
 
-def frame(table: Sequence[Row]) -> pd.DataFrame:
+def frame(table: Sequence[GuessRow]) -> pd.DataFrame:
     return pd.DataFrame(list(map(dataclasses.asdict, table))).astype({"images": "Int64"})
 
 
-def tabular(table: Sequence[Row], comment: str) -> str:
+def tabular(table: Sequence[GuessRow], comment: str) -> str:
     """The table in LaTeX."""
     cells = [
         [str(r.place), latex.escaped(r.guess or "–"), _percent(r.accuracy), r.paper_key or "--", _percent(r.paper)]

@@ -23,7 +23,7 @@ class Reproduced:
     data: pd.DataFrame
     complete: bool
     grids: Sequence[Grid] = ()
-    keys: Sequence[key_table.Row] = ()
+    keys: Sequence[key_table.GuessRow] = ()
     search: KeySearchSection | None = None
     figures: Sequence[Figure] = ()
 

@@ -15,7 +15,7 @@ from bench.store.key_searches import KeySearch
 from bench.store.outcomes import Outcomes, outcomes
 from bench.store.queries import Board
 from leaderboard import tables
-from leaderboard.tables import Entry
+from leaderboard.tables import TableEntry
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,17 +31,17 @@ class BoardResults:
         chosen, wanted = list(engines), list(sources)
         return [column for (engine, source), column in self.columns.items() if engine in chosen and source in wanted]
 
-    def entry(self, engine: str, sources: tuple[str, ...]) -> Entry:
+    def entry(self, engine: str, sources: tuple[str, ...]) -> TableEntry:
         """Right under an engine from all of these sources."""
         return tables.entry(self.board, self.outcomes, self.of([engine], sources), joint=len(sources) > 1)
 
-    def known(self, engines: Iterable[str], sources: tuple[str, ...]) -> Entry:
+    def known(self, engines: Iterable[str], sources: tuple[str, ...]) -> TableEntry:
         """Right under all of these engines from all of these sources, and without a perturbation."""
         return tables.known(self.board, self.outcomes, self.of(engines, sources))
 
-    def clean(self) -> Entry:
+    def clean(self) -> TableEntry:
         cell = self.board.clean
-        return Entry(cell.n_correct if cell else None, self.board.n_examples, cell=cell)
+        return TableEntry(cell.n_correct if cell else None, self.board.n_examples, cell=cell)
 
 
 class Results:

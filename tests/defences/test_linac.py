@@ -189,8 +189,8 @@ ODD = LinacConfig(width=33, layers=3, frequencies=1, representation_layer=0, epo
 FLAT = LinacConfig(width=5, layers=1, frequencies=9, representation_layer=1, epochs=2, batch_pixels=20)
 
 
-def in_double_precision(config: LinacConfig, height: int, width: int) -> linac_cpu.Fitter:
-    return linac_cpu.Fitter(linac_plan.make(3, config, height, width), config, 2, np.float64)
+def in_double_precision(config: LinacConfig, height: int, width: int) -> linac_cpu.CpuFitter:
+    return linac_cpu.CpuFitter(linac_plan.make(3, config, height, width), config, 2, np.float64)
 
 
 @pytest.mark.parametrize(("config", "size"), [(TINY, (4, 5)), (ODD, (5, 9)), (FLAT, (5, 4))])
@@ -198,7 +198,7 @@ def test_the_cpu_and_the_tensorflow_path_agree(config: LinacConfig, size: tuple[
     images = np.random.default_rng(0).normal(size=(3, *size, 3))
     layers = list(range(config.layers + 1))
     outputs, losses = in_double_precision(config, *size).fit(images, layers)
-    other = linac_tensorflow.Fitter(linac_plan.make(3, config, *size), config, tf.float64, memory=2**15)
+    other = linac_tensorflow.TensorFlowFitter(linac_plan.make(3, config, *size), config, tf.float64, memory=2**15)
     assert other.fit_bucket < 8
     expected, expected_losses = other.fit(images, layers)
     np.testing.assert_allclose(losses, expected_losses, rtol=1e-9)
@@ -210,7 +210,7 @@ def test_the_cpu_and_the_tensorflow_path_agree(config: LinacConfig, size: tuple[
 def test_the_gradients_of_the_cpu_and_the_tensorflow_path_agree() -> None:
     random = np.random.default_rng(0)
     images, upstream = random.normal(size=(3, 4, 5, 3)), random.normal(size=(3, 4, 5, 6))
-    other = linac_tensorflow.Fitter(linac_plan.make(3, TINY, 4, 5), TINY, tf.float64, memory=2**18)
+    other = linac_tensorflow.TensorFlowFitter(linac_plan.make(3, TINY, 4, 5), TINY, tf.float64, memory=2**18)
     ours = in_double_precision(TINY, 4, 5).gradient(images, 1, upstream)
     np.testing.assert_allclose(ours, other.gradient(images, 1, upstream), atol=1e-9)
 
@@ -259,7 +259,7 @@ def test_the_gradient_works_on_a_tape_in_a_graph_and_has_the_same_bits_in_any_co
     np.testing.assert_array_equal(slope(UNIT[1:2])[0], together[1])
     # Against the fit itself: the chain rule through the standardisation.
     plan = linac_plan.make(KEY, defence.settings, 32, 32)
-    fitter = linac_cpu.Fitter(plan, defence.settings, 1)
+    fitter = linac_cpu.CpuFitter(plan, defence.settings, 1)
     outputs, _ = fitter.fit(IMAGES, [1])
     expected = fitter.gradient(IMAGES, 1, 2 * outputs[0]) / np.array(colour.STD, np.float32)
     np.testing.assert_allclose(together, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())

@@ -53,7 +53,7 @@ def test_table_1_is_counted_from_the_answers(site: Site) -> None:
 def test_the_papers_numbers_stand_beside_ours(site: Site) -> None:
     for name in ("table1", "table3", "table7"):
         published = {
-            (f.norm, f.attack, f.accuracy) for f in paper.figures() if f.where == name and f.accuracy is not None
+            (f.norm, f.attack, f.accuracy) for f in paper.numbers() if f.where == name and f.accuracy is not None
         }
         shown = {(r["norm"], r["attack"], float(r["paper"])) for r in rows(site, name) if r["paper"]}
         if name == "table3":  # clean accuracies are of no norm, and stand in both
