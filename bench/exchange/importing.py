@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine as Database
 
 from bench.evaluation import doubts
+from bench.evaluation.verify import verify
 from bench.exchange.archive import Archive
 from bench.exchange.examining import examine
 from bench.exchange.layout import TABLES, Rows, Tables, cell_of
@@ -45,8 +46,6 @@ def import_(path: Path, db: str, folder: Path, key: PrivateKey, track: Track = u
         tables, rows = examine(archive, staged)
         stage = open_database(str(staged / "stage.db"), create=True)
         _fill(stage, tables, rows)
-        from bench.evaluation.verify import verify
-
         found = verify(stage, staged / "images", key, track, staged / "artifacts")
         stage.dispose()
         if found.problems:
