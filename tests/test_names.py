@@ -9,17 +9,6 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("attacks", "bench", "benchmarks", "defences", "leaderboard", "tools")
 
-PENDING = {
-    "Entry",
-    "Loop",
-    "Noise",
-    "Plan",
-    "Point",
-    "Progress",
-    "Refused",
-}
-"""Names that still stand for two things."""
-
 
 def test_no_class_name_stands_for_two_things() -> None:
     places = collections.defaultdict(list)
@@ -28,5 +17,4 @@ def test_no_class_name_stands_for_two_things() -> None:
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.ClassDef):
                     places[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
-    twice = {name: found for name, found in places.items() if len(found) > 1}
-    assert {name: found for name, found in twice.items() if name not in PENDING} == {}
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

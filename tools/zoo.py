@@ -48,7 +48,7 @@ def main(wanted: list[str]) -> None:
             print(f"{path.parent.name} is in the zoo, but not in the manifest")
 
 
-def _listed() -> list[zoo.Entry]:
+def _listed() -> list[zoo.ZooEntry]:
     return zoo.manifest() if zoo.MANIFEST.exists() else []
 
 

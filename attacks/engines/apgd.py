@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from attacks.parts import descent, draws, losses
+from attacks.parts import descent, losses
 from attacks.parts.apgd_steps import PICKS, Apgd, ApgdLoop, checkpoints
 from attacks.parts.compiling import compiled
-from attacks.parts.engine import BatchEngine, Fixed, Schedule, Task, WorkProgress, drive, one_of, positive, settle
+from attacks.parts.engine import BatchEngine, Fixed, Schedule, Task, Trial, drive, one_of, positive, settle
 from attacks.parts.ledger import Keep
 from bench.api import Loss, flags
 
@@ -56,15 +56,9 @@ class _ApgdEngine(BatchEngine):
         name = self._loss_name(task)
         loss = losses.TARGETED[name] if self.targeted else descent.untargeted(losses.UNTARGETED[name])
         ranks = min(self.settings.targets, task.classes - 1) if self.targeted else 1
-        runs = [(restart, rank) for restart in range(self.settings.restarts) for rank in range(ranks)]
-        for number, (restart, rank) in enumerate(runs):
-            progress = task.progress.section(number / len(runs), (number + 1) / len(runs))
-            rows = task.rows()
-            if len(rows):
-                targets = task.ranked(rows, rank) if self.targeted else None
-                seeds = draws.fold(draws.fold(task.seeds[rows], restart), rank)
-                self._descend(task, name, loss, rows, targets, restart, seeds, progress)
-            progress.reach(1.0)
+        numbers = [(restart, rank) for restart in range(self.settings.restarts) for rank in range(ranks)]
+        for trial in task.trials(numbers):
+            self._descend(task, name, loss, trial)
 
     def _loss_name(self, task: Task) -> str:
         if self.loss == "dlr" and task.classes < losses.DLR_CLASSES:
@@ -72,10 +66,7 @@ class _ApgdEngine(BatchEngine):
             return "ce"
         return self.loss
 
-    def _descend(
-        self, task: Task, name: str, loss: Loss, rows: np.ndarray, targets: np.ndarray | None, restart: int,
-        seeds: np.ndarray, progress: WorkProgress,
-    ) -> None:  # fmt: skip
+    def _descend(self, task: Task, name: str, loss: Loss, trial: Trial) -> None:
         settings, source = self.settings, task.source
         loop = ApgdLoop(source, task.ball, loss, settings.expectation, PICKS[task.ledger.keep])
         key = ("apgd", name, self.targeted, settings.expectation, task.ledger.keep, task.ball.name)
@@ -84,10 +75,11 @@ class _ApgdEngine(BatchEngine):
         def block(state: Apgd, fixed: Fixed, first: int, last: int) -> Apgd:
             return compiled(source, key, loop.block, state, fixed, task.epsilon, closes, first, last)
 
-        fixed = task.fixed(rows, targets)
-        state = compiled(source, (*key, "start"), loop.start, fixed, seeds, task.epsilon)
+        rows, restart = trial.rows, trial.restart
+        fixed = task.fixed(rows, task.ranked(rows, trial.rank) if self.targeted else None)
+        state = compiled(source, (*key, "start"), loop.start, fixed, trial.seeds, task.epsilon)
         task.ledger.spend(rows, gradients=settings.expectation)
-        schedule = Schedule(settings.steps, restart, progress, gradients=settings.expectation)
+        schedule = Schedule(settings.steps, restart, trial.progress, gradients=settings.expectation)
         state, fixed, rows = drive(task, block, state, fixed, rows, schedule)
         settle(task, state, rows, restart, fixed.targets.numpy())
 

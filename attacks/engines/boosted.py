@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from attacks.parts import descent, draws, losses
 from attacks.parts.compiling import compiled
-from attacks.parts.engine import BatchEngine, Fixed, Schedule, Task, WorkProgress, drive, positive, settle
+from attacks.parts.engine import BatchEngine, Fixed, Schedule, Task, Trial, drive, positive, restarts, settle
 from attacks.parts.observed import Observed, observe
 from attacks.parts.sums import image_sum, spread
 from bench.api import Ball, Source, UsageError, each_image
@@ -50,18 +50,13 @@ class Boosted(BatchEngine):
         return examples * self.settings.restarts * self.settings.steps
 
     def attack(self, task: Task) -> None:
-        for restart in range(self.settings.restarts):
-            progress = task.progress.section(restart / self.settings.restarts, (restart + 1) / self.settings.restarts)
-            rows = task.rows()
-            if len(rows):
-                self._descend(task, rows, restart, progress)
-            progress.reach(1.0)
+        for trial in task.trials(restarts(self.settings.restarts)):
+            self._descend(task, trial)
 
-    def _descend(self, task: Task, rows: np.ndarray, restart: int, progress: WorkProgress) -> None:
+    def _descend(self, task: Task, trial: Trial) -> None:
         settings, source, ball = self.settings, task.source, task.ball
         key = ("boosted", dataclasses.astuple(settings), ball.name)
         steps = boosted_steps(source, ball, settings)
-        seeds = draws.fold(task.seeds[rows], restart)
 
         def start(origin: tf.Tensor, seeds: tf.Tensor, epsilon: tf.Tensor) -> Boosting:
             images = ball.random_start(origin, seeds, epsilon)
@@ -71,9 +66,10 @@ class Boosted(BatchEngine):
         def block(state: Boosting, fixed: Fixed, first: int, last: int) -> Boosting:
             return compiled(source, key, steps, state, fixed, task.epsilon, first, last)
 
-        fixed = task.fixed(rows)
-        state = compiled(source, (*key, "start"), start, fixed.origin, seeds, task.epsilon)
-        state, fixed, rows = drive(task, block, state, fixed, rows, Schedule(settings.steps, restart, progress))
+        fixed, restart = task.fixed(trial.rows), trial.restart
+        state = compiled(source, (*key, "start"), start, fixed.origin, trial.seeds, task.epsilon)
+        schedule = Schedule(settings.steps, restart, trial.progress)
+        state, fixed, rows = drive(task, block, state, fixed, trial.rows, schedule)
         if len(rows):
             best = compiled(source, "finish", descent.finish(source), state.best, state.images, fixed.labels)
             task.ledger.spend(rows, queries=1)

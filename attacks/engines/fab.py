@@ -9,10 +9,10 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from attacks.parts import draws, losses
+from attacks.parts import losses
 from attacks.parts.compiling import compiled
 from attacks.parts.descent import Best
-from attacks.parts.engine import BatchEngine, Fixed, Schedule, Task, WorkProgress, drive, one_of, positive, settle
+from attacks.parts.engine import BatchEngine, Fixed, Schedule, Task, Trial, drive, one_of, positive, settle
 from attacks.parts.ledger import Keep
 from attacks.parts.observed import Observed, nothing_observed, observe
 from attacks.parts.planes import to_plane
@@ -138,29 +138,21 @@ class _FabEngine(BatchEngine):
 
     def attack(self, task: Task) -> None:
         ranks = min(self.settings.targets, task.classes - 1) if self.targeted else 1
-        runs = [(restart, rank) for restart in range(self.settings.restarts) for rank in range(ranks)]
-        for number, (restart, rank) in enumerate(runs):
-            progress = task.progress.section(number / len(runs), (number + 1) / len(runs))
-            rows = task.rows()
-            if len(rows):
-                targets = task.ranked(rows, rank) if self.targeted else None
-                seeds = draws.fold(draws.fold(task.seeds[rows], restart), rank)
-                self._descend(task, rows, targets, restart, seeds, progress)
-            progress.reach(1.0)
+        numbers = [(restart, rank) for restart in range(self.settings.restarts) for rank in range(ranks)]
+        for trial in task.trials(numbers):
+            self._descend(task, trial)
 
-    def _descend(
-        self, task: Task, rows: np.ndarray, targets: np.ndarray | None, restart: int, seeds: np.ndarray,
-        progress: WorkProgress,
-    ) -> None:  # fmt: skip
+    def _descend(self, task: Task, trial: Trial) -> None:
         settings, source = self.settings, task.source
         loop = FabLoop(source, task.ball, settings, task.ledger.keep == "first-success", not self.targeted)
         key = ("fab", self.targeted, dataclasses.astuple(settings)[3:], task.ledger.keep, task.ball.name)
         block = _block(task, key, loop)
-        fixed = task.fixed(rows, targets)
+        rows, restart = trial.rows, trial.restart
+        fixed = task.fixed(rows, task.ranked(rows, trial.rank) if self.targeted else None)
         reach = np.full(len(rows), task.epsilon if restart else 0.0, np.float32)
-        state = compiled(source, (*key, "start"), loop.start, fixed, seeds, reach)
+        state = compiled(source, (*key, "start"), loop.start, fixed, trial.seeds, reach)
         gradients = 1 if self.targeted else task.classes - 1
-        schedule = Schedule(settings.steps, restart, progress, gradients=gradients, queries=1)
+        schedule = Schedule(settings.steps, restart, trial.progress, gradients=gradients, queries=1)
         state, fixed, rows = drive(task, block, state, fixed, rows, schedule)
         settle(task, state, rows, restart, fixed.targets.numpy())
 

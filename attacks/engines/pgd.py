@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import tensorflow as tf
 
-from attacks.parts import descent, draws, losses
+from attacks.parts import descent, losses
 from attacks.parts.compiling import compiled
-from attacks.parts.engine import BatchEngine, Fixed, Schedule, Task, WorkProgress, drive, one_of, positive, settle
+from attacks.parts.engine import BatchEngine, Fixed, Schedule, Task, Trial, drive, one_of, positive, restarts, settle
 from bench.api import Loss
 
 RULES = ("auto", "adam", "sign")
@@ -49,10 +49,9 @@ def rates(settings: Any, rule: str, epsilon: float) -> np.ndarray:
 
 
 def descend(
-    task: Task, settings: Any, loss: Loss, rows: np.ndarray, targets: np.ndarray | None, restart: int,
-    seeds: np.ndarray, progress: WorkProgress, reach: float = 1.0,
-) -> None:  # fmt: skip
-    """One restart on the examples `rows` (n, int) towards `targets` (n) or any class; seeds are n×2.
+    task: Task, settings: Any, loss: Loss, trial: Trial, targets: np.ndarray | None = None, reach: float = 1.0
+) -> None:
+    """One trial towards `targets` (one per example of it) or any class.
 
     It starts from a random point at most `reach` × epsilon away from each image.
     """
@@ -69,9 +68,10 @@ def descend(
     def block(state: descent.Descent, fixed: Fixed, first: int, last: int) -> descent.Descent:
         return compiled(source, key, steps, state, fixed, task.epsilon, rate, first, last)
 
-    fixed = task.fixed(rows, targets)
-    state = compiled(source, (*key, "start"), start, fixed.origin, seeds, np.float32(reach) * task.epsilon)
-    state, fixed, rows = drive(task, block, state, fixed, rows, Schedule(settings.steps, restart, progress))
+    fixed, restart = task.fixed(trial.rows, targets), trial.restart
+    state = compiled(source, (*key, "start"), start, fixed.origin, trial.seeds, np.float32(reach) * task.epsilon)
+    schedule = Schedule(settings.steps, restart, trial.progress)
+    state, fixed, rows = drive(task, block, state, fixed, trial.rows, schedule)
     if len(rows):
         judge = descent.finish(source)
         best = compiled(source, "finish", judge, state.best, state.images, fixed.labels)
@@ -93,10 +93,5 @@ class Pgd(BatchEngine):
     def attack(self, task: Task) -> None:
         settings = self.settings
         loss = descent.untargeted(losses.UNTARGETED[settings.loss])
-        for restart in range(settings.restarts):
-            progress = task.progress.section(restart / settings.restarts, (restart + 1) / settings.restarts)
-            rows = task.rows()
-            if len(rows):
-                seeds = draws.fold(task.seeds[rows], restart)
-                descend(task, settings, loss, rows, None, restart, seeds, progress, self.reach)
-            progress.reach(1.0)
+        for trial in task.trials(restarts(settings.restarts)):
+            descend(task, settings, loss, trial, reach=self.reach)

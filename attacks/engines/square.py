@@ -11,7 +11,7 @@ import tensorflow as tf
 from attacks.parts import draws, losses
 from attacks.parts.compiling import compiled
 from attacks.parts.descent import Best
-from attacks.parts.engine import BatchEngine, Fixed, Schedule, Task, WorkProgress, drive, one_of, positive, settle
+from attacks.parts.engine import BatchEngine, Fixed, Schedule, Task, Trial, drive, one_of, positive, restarts, settle
 from attacks.parts.ledger import Keep
 from attacks.parts.observed import Observed, nothing_observed
 from attacks.parts.sums import choose
@@ -114,28 +114,22 @@ class Square(BatchEngine):
         return {"square_moves"}
 
     def attack(self, task: Task) -> None:
-        restarts = self.settings.restarts
         stops = self.settings.stop == "misclassified" or task.source.exact
         loop = SquareLoop(task.source, task.ball.square_moves(task.images.shape[1:]), stops)
         task = dataclasses.replace(task, stop=stops)
-        for restart in range(restarts):
-            progress = task.progress.section(restart / restarts, (restart + 1) / restarts)
-            rows = task.rows()
-            if len(rows):
-                self._search(task, loop, rows, restart, progress)
-            progress.reach(1.0)
+        for trial in task.trials(restarts(self.settings.restarts)):
+            self._search(task, loop, trial)
 
-    def _search(self, task: Task, loop: SquareLoop, rows: np.ndarray, restart: int, progress: WorkProgress) -> None:
+    def _search(self, task: Task, loop: SquareLoop, trial: Trial) -> None:
         key = ("square", loop.stops, task.ball.name)
         sides = loop.moves.sides(shares(self.settings))
-        fixed = task.fixed(rows)
-        seeds = draws.fold(task.seeds[rows], restart)
-        state = compiled(task.source, (*key, "start"), loop.start, fixed, seeds, task.epsilon)
+        fixed, restart = task.fixed(trial.rows), trial.restart
+        state = compiled(task.source, (*key, "start"), loop.start, fixed, trial.seeds, task.epsilon)
 
         def block(state: SquareSearch, fixed: Fixed, first: int, last: int) -> SquareSearch:
             now = sides[first:last]
             return compiled(task.source, key, loop.block, state, fixed, task.epsilon, now, first)
 
-        schedule = Schedule(len(sides), restart, progress, gradients=0, block=BLOCK)
-        state, fixed, rows = drive(task, block, state, fixed, rows, schedule)
+        schedule = Schedule(len(sides), restart, trial.progress, gradients=0, block=BLOCK)
+        state, fixed, rows = drive(task, block, state, fixed, trial.rows, schedule)
         settle(task, state, rows, restart, fixed.targets.numpy())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from attacks.parts import draws
 from attacks.parts.compiling import compiled
 from attacks.parts.ledger import Keep, Ledger, joined
 from bench.api import Attacked, Ball, Batch, Engine, Report, Source, UsageError, flags
@@ -52,6 +54,16 @@ class Fixed(NamedTuple):
     targets: tf.Tensor  # B; −1 for untargeted
 
 
+class Trial(NamedTuple):
+    """One descent on some examples of a task."""
+
+    rows: np.ndarray  # n, int: the examples
+    seeds: np.ndarray  # n×2: all their randomness in it
+    restart: int
+    rank: int  # of the target, from 0; 0 for untargeted
+    progress: WorkProgress
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
     """One batch to attack."""
@@ -83,11 +95,29 @@ class Task:
         aims = np.full(len(rows), -1, np.int32) if targets is None else targets
         return Fixed(tf.constant(self.images[rows]), tf.constant(self.labels[rows]), tf.constant(aims))
 
+    def trials(self, numbers: Sequence[tuple[int, ...]]) -> Iterator[Trial]:
+        """One trial after the other, each on the examples still to be attacked by then, as long as there are any.
+
+        `numbers` are each trial's restart and, if it is targeted, the rank of its target; its seeds are of these.
+        """
+        for place, own in enumerate(numbers):
+            progress = self.progress.section(place / len(numbers), (place + 1) / len(numbers))
+            rows = self.rows()
+            if len(rows):
+                seeds = functools.reduce(draws.fold, own, self.seeds[rows])
+                yield Trial(rows, seeds, own[0], own[-1] if len(own) > 1 else 0, progress)
+            progress.reach(1.0)
+
     def ranked(self, rows: np.ndarray, rank: int) -> np.ndarray:
         """The class in this place of the clean logits, the true class left out: 0 is the strongest other class."""
         others = np.array(self.logits[rows])
         others[np.arange(len(rows)), self.labels[rows]] = -np.inf
         return np.argsort(-others, axis=1, kind="stable")[:, rank].astype(np.int32)
+
+
+def restarts(count: int) -> list[tuple[int]]:
+    """So many trials without targets, for `Task.trials`."""
+    return [(restart,) for restart in range(count)]
 
 
 class BatchEngine(Engine):

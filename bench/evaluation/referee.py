@@ -14,7 +14,7 @@ from bench.models.classifier import Classifier
 TOLERANCE = 1e-6
 
 
-class Refused(BenchError):
+class RefusedImages(BenchError):
     """Adversarial images that break the rules of the board."""
 
 
@@ -40,7 +40,7 @@ class Referee:
     def judge(
         self, images: np.ndarray, labels: np.ndarray, adversarial: np.ndarray, norm: str, epsilon: float
     ) -> Verdict:
-        """Images, labels and what an attack made of the images; raises Refused before classifying anything illegal."""
+        """Images, labels and what an attack made of the images; raises RefusedImages before classifying anything illegal."""
         distance = check(images, adversarial, norm, epsilon)
         logits = self.logits(adversarial)
         if not np.isfinite(logits).all():
@@ -54,18 +54,18 @@ class Referee:
 
 
 def check(images: np.ndarray, adversarial: np.ndarray, norm: str, epsilon: float) -> np.ndarray:
-    """The distance of every adversarial image; raises Refused if one is not of the board."""
+    """The distance of every adversarial image; raises RefusedImages if one is not of the board."""
     if not isinstance(adversarial, np.ndarray) or adversarial.shape != images.shape:
-        raise Refused(f"the attack returned {np.shape(adversarial)}, not images of shape {images.shape}")
+        raise RefusedImages(f"the attack returned {np.shape(adversarial)}, not images of shape {images.shape}")
     if adversarial.dtype != np.float32:
-        raise Refused(f"the attack returned {adversarial.dtype} images, not float32")
+        raise RefusedImages(f"the attack returned {adversarial.dtype} images, not float32")
     if bad := _count(~np.isfinite(adversarial)):
-        raise Refused(f"the attack returned NaN or infinite values in {bad} of {len(images)} images")
+        raise RefusedImages(f"the attack returned NaN or infinite values in {bad} of {len(images)} images")
     if bad := _count((adversarial < 0) | (adversarial > 1)):
-        raise Refused(f"the attack returned values outside [0,1] in {bad} of {len(images)} images")
+        raise RefusedImages(f"the attack returned values outside [0,1] in {bad} of {len(images)} images")
     distance = norms.named(norm).distance(images, adversarial)
     if bad := int((distance > epsilon + TOLERANCE).sum()):
-        raise Refused(
+        raise RefusedImages(
             f"the attack left the {norm} ball of {epsilon:.6g} in {bad} of {len(images)} images "
             f"(up to {distance.max():.6g})"
         )

@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Entry:
+class ZooEntry:
     """A defence's classifier, or a model for attacks on it: `none`, `linac`, `linac@surrogate:1`, `none@at-linf`."""
 
     name: str
@@ -38,8 +38,8 @@ class Entry:
     record: Mapping[str, Any]
 
 
-def manifest() -> list[Entry]:
-    return [Entry(**entry) for entry in json.loads(MANIFEST.read_text())]
+def manifest() -> list[ZooEntry]:
+    return [ZooEntry(**entry) for entry in json.loads(MANIFEST.read_text())]
 
 
 def write_manifest(names: Iterable[str], found: Mapping[str, artifacts.Artifact]) -> None:
@@ -52,7 +52,7 @@ def write_manifest(names: Iterable[str], found: Mapping[str, artifacts.Artifact]
         artifact, record = found[name], dict(found[name].record)
         start = artifact.spec.get("start")
         entries.append(
-            Entry(
+            ZooEntry(
                 name,
                 artifact.fingerprint,
                 record.pop("clean_accuracy"),
@@ -106,7 +106,7 @@ class ZooBuilder:
         return catalogue.accuracy(logits, ready.dataset.test)
 
 
-def problem(entry: Entry, builder: ZooBuilder, say: Say) -> str | None:
+def problem(entry: ZooEntry, builder: ZooBuilder, say: Say) -> str | None:
     """What does not hold of an entry, if anything: a weights file that was changed, or an accuracy that is another."""
     artifact = artifacts.find(entry.fingerprint)
     if artifact is None:

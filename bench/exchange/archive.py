@@ -32,7 +32,7 @@ MAX_RATIO = 200  # what is packed tighter than this is no result of a run
 HEADER = 4096
 
 
-class Refused(BenchError):
+class RefusedArchive(BenchError):
     """An archive that is not what it should be."""
 
 
@@ -44,9 +44,9 @@ class Archive:
         try:
             self._zip = zipfile.ZipFile(path)
         except FileNotFoundError:
-            raise Refused(f"{path} does not exist") from None
+            raise RefusedArchive(f"{path} does not exist") from None
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-            raise Refused(f"{path} is no archive of results, or is cut short: {error}") from error
+            raise RefusedArchive(f"{path} is no archive of results, or is cut short: {error}") from error
         self._members = self._checked_members()
         self.manifest = self._checked_manifest()
         self.format: Format = FORMATS[self.manifest["format"]]
@@ -73,7 +73,7 @@ class Archive:
         return content
 
     def refuse(self, reason: str) -> NoReturn:
-        raise Refused(f"{self._name} is refused: {reason}")
+        raise RefusedArchive(f"{self._name} is refused: {reason}")
 
     def _checked_members(self) -> dict[str, zipfile.ZipInfo]:
         members: dict[str, zipfile.ZipInfo] = {}

@@ -1,12 +1,7 @@
-"""Norms by name: the built-in ones, one from outside all the way from a request to its page, and unknown ones nowhere."""
+"""Norms by name: the built-in ones, one from outside, and unknown ones nowhere."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import re
-import sqlite3
-import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -21,74 +16,14 @@ from attacks.engines.fab import FabT
 from attacks.engines.square import Square
 from bench import norms, spec
 from bench.api import Ball, Batch, BenchError, ModelSource, Norm, UsageError
-from bench.data import datasets
 from bench.evaluation import referee
 from bench.executors.keyed import KeyedExecutor
 from bench.models.adversary import Adversary
 from leaderboard import words
 from tests import packages
 from tests.attacks.conftest import Network, a_batch
-from tests.processes import bench, python
-
-L1 = '''
-import numpy as np
-from bench.api import Norm
-
-class L1(Norm):
-    """The sum of all changes."""
-
-    name, label, latex, order = "l1", "L1", "$L_1$", 1
-
-    def distance(self, images, adversarial):
-        return np.abs(self.changes(images, adversarial)).sum(axis=1)
-
-    def ball(self):
-        from l1_ball import L1Ball
-        return L1Ball(self)
-'''
-
-L1_BALL = '''
-import tensorflow as tf
-from attacks.parts import draws
-from attacks.parts.sums import image_sum, spread
-from bench.api import Ball
-
-class L1Ball(Ball):
-    """Few values move, and far. It has no dual, no profile and no moves for Square."""
-
-    rule = "sign"
-
-    def size(self, perturbation):
-        return image_sum(tf.abs(perturbation))
-
-    def shrink(self, perturbation, epsilon):
-        """The projection of Duchi et al. (2008): all values lose as much, those that have less become 0."""
-        flat = tf.reshape(tf.abs(perturbation), [-1, perturbation.shape[1] * perturbation.shape[2] * perturbation.shape[3]])
-        ordered = tf.sort(flat, direction="DESCENDING")
-        radius = epsilon * (1.0 - 1e-4)  # sums of thousands of values are off by a little
-        count = tf.range(1, flat.shape[1] + 1, dtype=tf.float32)
-        loss = (tf.cumsum(ordered, axis=1) - radius) / count
-        kept = tf.reduce_sum(tf.cast(ordered > loss, tf.int32), axis=1)
-        level = tf.maximum(tf.gather(loss, kept - 1, batch_dims=1), 0.0)
-        return tf.sign(perturbation) * tf.maximum(tf.abs(perturbation) - spread(level), 0.0)
-
-    def steepest(self, gradient):
-        """All in the value that matters most."""
-        flat = tf.reshape(gradient, [-1, gradient.shape[1] * gradient.shape[2] * gradient.shape[3]])
-        one = tf.one_hot(tf.argmax(tf.abs(flat), axis=1), flat.shape[1]) * tf.sign(flat)
-        return tf.reshape(one, tf.shape(gradient))
-
-    def inside(self, seeds, shape):
-        signs = tf.sign(draws.uniform(seeds[:, ::-1], shape) - 0.5)
-        drawn = -tf.math.log(1.0 - draws.uniform(seeds, shape)) * signs
-        return drawn / spread(self.size(drawn))
-'''
-
-
-def install_l1(folder: Path) -> str:
-    packages.write(folder, "l1-pack", "norms", "l1", "l1_norm", L1, "L1")
-    (folder / "l1_ball.py").write_text(L1_BALL)
-    return str(folder)
+from tests.l1 import install_l1
+from tests.processes import python
 
 
 def forget() -> None:
@@ -328,124 +263,3 @@ def test_adversarial_training_keeps_its_own_formulas() -> None:
     np.testing.assert_array_equal(linf.training_start(tf.constant(change), tf.constant([1, 2])), drawn)
     sizes = np.sqrt((drawn.astype(float) ** 2).sum(axis=(1, 2, 3), keepdims=True))
     np.testing.assert_allclose(l2.training_start(tf.constant(change), tf.constant([1, 2])), drawn / sizes, rtol=1e-6)
-
-
-EPSILON = 6.0
-ATTACKS = ("--attack", "pgd@self", "--attack", "square@self")
-
-
-@dataclasses.dataclass(frozen=True)
-class Outside:
-    """A run in L∞ and in a norm from outside."""
-
-    folder: Path
-    package: str
-    options: tuple[str, ...]
-    said: str
-
-    def bench(self, *arguments: str, installed: bool = True) -> subprocess.CompletedProcess[str]:
-        """As the user who has the norm types it, or one who has not."""
-        path = self.package if installed else ""
-        return bench(*arguments, cwd=self.folder, BENCH_HOME=str(self.folder / "home"), PYTHONPATH=path)
-
-
-@pytest.fixture(scope="module")
-def outside(tmp_path_factory: pytest.TempPathFactory) -> Outside:
-    """One package has the norm, a preset its epsilon, and nothing else knows of it."""
-    folder = tmp_path_factory.mktemp("outside")
-    text = (spec.PRESETS / "smoke.toml").read_text()
-    text = text.replace('norms = ["linf", "l2"]', 'norms = ["l1", "linf"]').replace(
-        "[epsilon]", f"[epsilon]\nl1 = {EPSILON}"
-    )
-    (folder / "own.toml").write_text(text)
-    options = ("--preset", "own.toml", "--examples", "4")
-    ready = Outside(folder, install_l1(folder / "packages"), options, "")
-    done = ready.bench("run", "--defence", "none", *ATTACKS, *options)
-    assert done.returncode == 1, done.stderr  # Square cannot work in it
-    assert "Traceback" not in done.stderr
-    return dataclasses.replace(ready, said=done.stderr)
-
-
-@pytest.mark.needs_process
-def test_a_norm_from_outside_is_planned(outside: Outside) -> None:
-    done = outside.bench("plan", "--defence", "none", *ATTACKS, *outside.options)
-    assert done.returncode == 0, done.stderr
-    assert "4 examples, l1, linf" in done.stdout
-    assert outside.bench("list", "norms").stdout.splitlines()[-1] == "l1    The sum of all changes."
-
-
-@pytest.mark.needs_process
-def test_a_norm_from_outside_is_attacked_and_judged_in(outside: Outside) -> None:
-    connection = sqlite3.connect(outside.folder / "results" / "bench.db")
-    rows = connection.execute(
-        """SELECT attack.name, shard.images_file, result.distance FROM result JOIN board ON board.id = result.board_id
-        JOIN attack ON attack.id = result.attack_id JOIN shard ON shard.board_id = result.board_id
-        AND shard.attack_id = result.attack_id AND shard.source_id = result.source_id
-        WHERE board.norm = 'l1' AND board.epsilon = ? ORDER BY attack.name, example_idx""",
-        (EPSILON,),
-    ).fetchall()
-    assert [name for name, _, _ in rows] == ["clean"] * 4 + ["pgd"] * 4
-    clean = datasets.load("cifar10").examples(4).unit()
-    made = np.load(outside.folder / "results" / "bench.images" / rows[-1][1])["images"]
-    expected = np.abs(made.astype(float) - clean.astype(float)).sum(axis=(1, 2, 3))
-    np.testing.assert_allclose([distance for name, _, distance in rows if name == "pgd"], expected, rtol=1e-12)
-    assert (expected > 1).any()  # what was right at first is attacked
-    assert (expected <= EPSILON + referee.TOLERANCE).all()
-    assert outside.bench("verify").stdout.endswith("20 rows judged again, 0 problems\n")
-
-
-@pytest.mark.needs_process
-def test_an_engine_that_cannot_work_in_it_says_so_in_one_line(outside: Outside) -> None:
-    reason = "Square cannot work in norm 'l1': its ball has no square_moves (bench.api.Ball)"
-    cells = json.loads(outside.bench("results", "--format", "json").stdout)
-    said = {(cell["norm"], cell["attack"]): (cell["status"], cell["error"]) for cell in cells}
-    assert said["l1", "square"] == ("failed", reason)
-    assert {said[norm, "pgd"] for norm in ("l1", "linf")} | {said["linf", "square"]} == {("done", None)}
-    assert f"none l1 square@self: {reason}" in outside.said
-
-
-@pytest.mark.needs_process
-def test_a_norm_from_outside_has_its_label_on_pages_and_its_name_in_their_data(outside: Outside) -> None:
-    site = outside.folder / "results" / "leaderboard"
-    headings = re.findall(r'<h2 id="rank-(\w+)">(\S+) ', (site / "index.html").read_text())
-    assert headings == [("linf", "L∞"), ("l2", "L2"), ("l1", "L1")]
-    (page,) = (site / "defences").iterdir()
-    text = page.read_text()
-    assert text.index("L∞, ε = 8/255") < text.index("L1, ε = 6")
-    for name in ("boards", "cells"):
-        lines = (site / f"{name}.csv").read_text().splitlines()
-        assert any(",l1,6.0," in line for line in lines[1:]), lines
-
-
-@pytest.mark.needs_process
-def test_pages_with_a_norm_from_outside_are_built_without_tensorflow(outside: Outside) -> None:
-    code = (
-        "import sys, atexit\n"
-        f"sys.path.insert(0, {outside.package!r})\n"
-        "atexit.register(lambda: print([m for m in ('tensorflow', 'keras', 'ray') if m in sys.modules], file=sys.stderr))\n"
-        "from bench.cli import main; sys.argv = ['bench', 'leaderboard', '--out', 'light']; main()"
-    )
-    done = python(code, cwd=outside.folder)
-    assert done.stderr.splitlines()[-1] == "[]"
-    assert ">L1 <small>" in (outside.folder / "light" / "index.html").read_text()
-
-
-@pytest.mark.needs_process
-def test_a_stored_norm_that_is_not_installed_is_shown_as_such_and_never_judged(
-    outside: Outside, tmp_path: Path
-) -> None:
-    assert outside.bench("leaderboard", "--out", "without", installed=False).returncode == 0
-    assert '<h2 id="rank-l1">l1 (norm not installed here) ' in (outside.folder / "without" / "index.html").read_text()
-    assert "l1" in outside.bench("results", installed=False).stdout
-    verified = outside.bench("verify", installed=False)
-    assert verified.returncode == 1
-    assert "none, l1), pgd@self: examples 0 to 3: unknown norm 'l1': did you mean 'l2'?" in verified.stdout
-    again = outside.bench("run", "--defence", "none", *ATTACKS, *outside.options, installed=False)
-    assert (again.returncode, again.stderr) == (
-        2,
-        "error: unknown norm 'l1': did you mean 'l2'?; there are l2, linf\n",
-    )
-    assert outside.bench("export", "results.zip", installed=False).returncode == 0
-    taken = outside.bench("import", "results.zip", "--db", str(tmp_path / "other.db"), installed=False)
-    assert taken.returncode == 1
-    assert "is in norm 'l1', which is not installed here" in taken.stderr

@@ -28,7 +28,7 @@ FIRST_FIELDS = {
 
 
 @pytest.mark.parametrize("entry", zoo.manifest(), ids=lambda entry: entry.name)
-def test_the_recipes_of_what_ships_are_read_and_written_as_they_are(entry: zoo.Entry) -> None:
+def test_the_recipes_of_what_ships_are_read_and_written_as_they_are(entry: zoo.ZooEntry) -> None:
     read = Recipe.from_json(entry.spec["recipe"])
     assert json.loads(json.dumps(read.as_json())) == entry.spec["recipe"]
     assert list(read.as_json()) == list(entry.spec["recipe"]), "in the same order too"

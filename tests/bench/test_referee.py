@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench import norms
-from bench.evaluation.referee import Refused, check
+from bench.evaluation.referee import RefusedImages, check
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.uniform(0.2, 0.8, (4, 6, 6, 3)).astype(np.float32)
@@ -47,5 +47,5 @@ def test_the_ball_is_measured_exactly() -> None:
     ],
 )
 def test_what_is_refused(adversarial: np.ndarray, norm: str, said: str) -> None:
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(RefusedImages, match=said):
         check(IMAGES, adversarial, norm, {"linf": EPSILON, "l2": 0.5}[norm])
