@@ -29,11 +29,16 @@ def found(database: Database, board_id: int) -> dict[tuple[int, int], dict[str, 
     for source_id in {cell.source_id for cell in done}:
         own = [cell for cell in done if cell.source_id == source_id]
         broken = {c.attack_id: on_sources.successes(database, board, c) for c in own}
-        with_gradient = [_by_gradients(c, *broken[c.attack_id]) for c in own if c.attack not in gradient_free(c)]
+        free = {c.attack_id: gradient_free(c) for c in own}
+        by_gradients = [
+            _by_gradients(c.parts, free[c.attack_id], *broken[c.attack_id])
+            for c in own
+            if c.attack not in free[c.attack_id]
+        ]
         for cell in own:
             counts = dict(cell.flags)
-            if cell.attack in gradient_free(cell):
-                counts[flags.SQUARE_WINS] = beats_gradients(broken[cell.attack_id][0], with_gradient)
+            if cell.attack in free[cell.attack_id]:
+                counts[flags.SQUARE_WINS] = beats_gradients(broken[cell.attack_id][0], by_gradients)
             doubts[cell.attack_id, source_id] = _words(counts, board.n_examples)
     return doubts
 
@@ -48,10 +53,9 @@ def beats_gradients(broken: np.ndarray, by_gradients: Sequence[np.ndarray]) -> i
     return int((broken & ~np.logical_or.reduce(by_gradients)).sum())
 
 
-def _by_gradients(cell: Cell, broken: np.ndarray, part: np.ndarray) -> np.ndarray:
-    """What an attack broke (N, bool), without what a part of it broke that uses no gradient."""
-    blind = [place for place, name in enumerate(cell.parts) if name in gradient_free(cell)]
-    return broken & ~np.isin(part, blind)
+def _by_gradients(parts: Sequence[str], free: set[str], broken: np.ndarray, part: np.ndarray) -> np.ndarray:
+    """What an attack broke (N, bool), without what one of its parts broke (N, int, by its place) that uses no gradient."""
+    return broken & ~np.isin(part, [place for place, name in enumerate(parts) if name in free])
 
 
 def _words(counts: Mapping[str, int], examples: int) -> dict[str, str]:
