@@ -20,6 +20,7 @@ COLUMNS = ("images", "success", "margin", "restart", "target", "gradients", "que
 EPSILONS = {"linf": 0.01, "l2": 0.12}
 each_engine = pytest.mark.parametrize("name", list(ENGINES))
 each_norm = pytest.mark.parametrize("norm", list(EPSILONS))
+both_kinds = pytest.mark.parametrize("exact", [pytest.param(False, marks=pytest.mark.slow), True])
 
 
 def ignore(_: int) -> None:
@@ -41,7 +42,7 @@ def assert_same(found: Attacked, expected: Attacked, rows: np.ndarray) -> None:
 
 @each_engine
 @each_norm
-@pytest.mark.parametrize("exact", [pytest.param(False, marks=pytest.mark.slow), True])
+@both_kinds
 def test_batch_size_order_and_shards_change_nothing(
     name: str, norm: str, exact: bool, network: Any, sources: Any
 ) -> None:
@@ -55,7 +56,7 @@ def test_batch_size_order_and_shards_change_nothing(
 
 @each_engine
 @each_norm
-@pytest.mark.parametrize("exact", [False, True])
+@both_kinds
 def test_the_books_are_right(name: str, norm: str, exact: bool, network: Any, sources: Any) -> None:
     source = sources[exact]
     batch = a_batch(network, count=6, norm=norm, epsilon=EPSILONS[norm])

@@ -59,11 +59,12 @@ class Linear:
 
 
 LINEAR = Linear()
+MANY_TARGETS = ("aa", "apgd-t", "fab-t", "mt")  # engines that run once per class
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 @pytest.mark.parametrize(
-    "name", [pytest.param("aa", marks=pytest.mark.slow), *(name for name in ENGINES if name != "aa")]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in MANY_TARGETS else []) for name in ENGINES]
 )
 def test_found_just_outside_the_smallest_radius_and_never_inside(name: str, norm: str) -> None:
     if (name, norm) == ("pgd-adam", "l2"):

@@ -103,7 +103,12 @@ def refuse(*given: object, **named: object) -> NoReturn:
     raise psycopg.OperationalError(f"connection failed: {given} {named} {' '.join(map(str, named.values()))}")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name == "plan" else []) for name in COMMANDS
+    ],  # it times the machine
+)
 @given(url=unreachable, password=passwords, encode=encodings, debug=st.booleans())
 @example(url="postgresql://me:{}@127.0.0.1:1/none", password=f"{MARKS[0]}'$ {MARKS[1]}", encode=str, debug=False)
 @example(url="sqlite://me:{}@127.0.0.1/none.db", password=f"{MARKS[0]}{MARKS[1]}", encode=str, debug=True)
