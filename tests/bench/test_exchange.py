@@ -20,13 +20,14 @@ import pytest
 from bench import keys
 from bench.api import BenchError
 from bench.evaluation.verify import verify
-from bench.exchange import examining, importing
+from bench.exchange import examining, exporting, importing
 from bench.exchange.archive import Archive
 from bench.models import artifacts
 from bench.store import queries
 from bench.store.database import open_database
 from bench.support.fingerprint import fingerprint
 from tests.conftest import bench
+from tests.progress import Recorded
 
 pytestmark = pytest.mark.needs_process
 
@@ -82,6 +83,23 @@ def test_without_the_key_it_counts_for_nothing_until_somebody_judges_it(packed: 
     assert "1 of 1 cells were not judged here" in shown.stdout
     assert taken(packed, tmp_path).rows == 12
     assert board(tmp_path).best_known is not None
+
+
+def test_each_step_shows_its_progress_to_the_end(honest: Path, packed: Path, tmp_path: Path) -> None:
+    images, database = (
+        honest / "results" / "bench.images",
+        open_database(str(honest / "results/bench.db"), create=False),
+    )
+    for key in (keys.load(None), keys.PrivateKey("other", 5)):
+        shown = Recorded()
+        verify(database, images, key, shown.track)
+        assert shown.done() == {"verifying": 12}, "also of what cannot be judged"
+    shown = Recorded()
+    exporting.export(database, images, tmp_path / "out.zip", False, shown.track)
+    assert shown.done() == {"packing rows": 12, f"writing {tmp_path / 'out.zip'}": 2}
+    shown = Recorded()
+    importing.import_(packed, str(tmp_path / "in.db"), tmp_path / "in.images", keys.load(None), shown.track)
+    assert shown.done() == {"verifying": 12, "taking over results": 12}
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from leaderboard.build import build
 from tests.leaderboard import stores
 from tests.leaderboard.conftest import Site
 from tests.processes import bench, python
+from tests.progress import Recorded
 
 
 class Tagged(HTMLParser):
@@ -157,6 +158,16 @@ def test_an_empty_store_has_a_site_too(tmp_path: Path) -> None:
     page = build(stores.Filler(tmp_path).database, tmp_path / "site")
     assert "No results yet" in page.read_text()
     assert "35.32" in page.read_text()
+
+
+def test_a_build_shows_its_progress_to_the_end(tmp_path: Path) -> None:
+    filler, shown = stores.Filler(tmp_path), Recorded()
+    for name in ("one", "two"):
+        board = filler.board(name, "linf", 10)
+        filler.clean(board, 0.9, filler.random.random(10))
+        filler.fill(board, "pgd", "nominal", "transfer", 0.5, filler.random.random(10))
+    build(filler.database, tmp_path / "site", track=shown.track)
+    assert shown.done() == {"building the leaderboard": 40}
 
 
 def test_a_board_without_its_clean_images_counts_for_nothing(tmp_path: Path) -> None:
