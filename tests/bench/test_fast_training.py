@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bench.api import UsageError
-from bench.data.datasets import Split
+from bench.api import Defence, Shape, UsageError
+from bench.data.datasets import Dataset, Split
 from bench.models import augmentation, precision, statistics
 from bench.models.architecture import Architecture
+from bench.models.catalogue import ClassifierSpec
 from bench.models.optimiser import Lookahead, Nesterov
 from bench.models.recipe import Recipe
 from bench.models.training import Trainer
+from bench.models.transforms import TransformedCopies
 from bench.support import devices
+from bench.support.progress import untracked
 
 devices.configure()
 RANDOM = np.random.default_rng(0)
@@ -243,3 +247,48 @@ def test_copies_of_pictures_may_be_mixed() -> None:
     Recipe(PIXELWISE, copies=1, cutmix=True, augment="picture")
     with pytest.raises(UsageError, match="copies go without cutmix"):
         Recipe(PIXELWISE, copies=1, cutmix=True)
+
+
+class Mixing(Defence):
+    """A transform of three channels to five, some of them positive only."""
+
+    def transform(self, images: tf.Tensor, key: int | None, state: Mapping[str, np.ndarray]) -> tf.Tensor:
+        mixed = tf.tensordot(images - 0.5, tf.constant(MIXING), 1)
+        return tf.concat([tf.nn.relu(mixed[..., :3]), mixed[..., 3:]], axis=-1)
+
+    def output_shape(self, shape: Shape) -> Shape:
+        return (*shape[:2], 5)
+
+
+MIXING = RANDOM.normal(size=(3, 5)).astype(np.float32) * np.array([1, 30, 0, 1, 0.01], np.float32)
+
+
+def copies_of(recipe: Recipe) -> TransformedCopies:
+    dataset = Dataset("few", DATA, ("a", "b", "c"), None, DATA.fingerprint)
+    spec = ClassifierSpec(dataset, "mixing", Mixing(), None, recipe)
+    return TransformedCopies(spec, lambda images: Mixing().transform(images, None, {}), DATA)
+
+
+def test_copies_in_bytes_are_close_to_what_they_are_copies_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH_HOME", str(tmp_path))
+    recipe = Recipe(PIXELWISE, copies=2, copy_bits=8, cutmix=False)
+    copies = copies_of(recipe)
+    kept = copies.all(untracked)
+    assert [(copy.dtype, copy.shape) for copy in kept] == [(np.dtype(np.uint8), (48, 8, 8, 5))] * 2
+    wanted = Mixing().transform(tf.constant(DATA.unit()), None, {}).numpy()
+    decoded = copies.decode(tf.constant(kept[0])).numpy()
+    span = 1.25 * (wanted.max(axis=(0, 1, 2), initial=0) - wanted.min(axis=(0, 1, 2), initial=0))
+    assert (np.abs(decoded - wanted) <= 0.51 * span / 255 + 1e-6).all()
+    assert np.array_equal(decoded[..., :3] == 0, np.round(wanted[..., :3] / np.maximum(span[:3] / 255, 1e-12)) == 0)
+    assert np.allclose(copies.decode(tf.constant(kept[1])), decoded[:, :, ::-1], atol=span.max() / 255)
+    again = copies_of(recipe)
+    assert np.array_equal(again.all(untracked)[0], kept[0]), "found, not made again"
+    copies.remove()
+    assert not any((tmp_path / "transforms").iterdir())
+
+
+def test_copies_in_half_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH_HOME", str(tmp_path))
+    copies = copies_of(Recipe(PIXELWISE, copies=1, cutmix=False))
+    wanted = Mixing().transform(tf.constant(DATA.unit()), None, {}).numpy()
+    assert np.array_equal(copies.decode(tf.constant(copies.all(untracked)[0])), wanted.astype(np.float16))
