@@ -18,9 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from bench.data.datasets import Split
-from bench.models.weights import read_arrays
 from bench.models.augmentation import augmented
 from bench.models.recipe import Recipe
+from bench.models.weights import read_arrays
 from bench.support.cache import home
 from bench.support.files import atomic_write
 from bench.support.fingerprint import fingerprint
