@@ -61,6 +61,7 @@ class Interrupted(Exception):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bfloat16", [False, True])
 def test_interrupted_and_resumed_is_as_if_it_never_was(
     bfloat16: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -91,6 +92,8 @@ for weights in here.trained(here.RECIPE, Path(sys.argv[2])):
 """
 
 
+@pytest.mark.slow
+@pytest.mark.needs_process
 def test_the_number_of_cores_changes_no_bit(tmp_path: Path) -> None:
     found = []
     for threads in (1, 3):
@@ -193,6 +196,7 @@ def test_statistics_taken_again_are_those_of_the_images() -> None:
     assert layer.momentum == 0.99
 
 
+@pytest.mark.slow
 def test_a_training_ends_with_statistics_of_its_averaged_weights(tmp_path: Path) -> None:
     recipe = dataclasses.replace(RECIPE, statistics=3)  # all three batches: every image once
     trainer = a_trainer(recipe)
@@ -203,6 +207,7 @@ def test_a_training_ends_with_statistics_of_its_averaged_weights(tmp_path: Path)
     assert np.allclose(first.moving_variance, inputs.var(axis=(0, 1, 2)), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_bfloat16_is_off_where_the_processor_lacks_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = dataclasses.replace(RECIPE, bfloat16=True)
     monkeypatch.setattr(precision, "has_bfloat16", lambda: False)
@@ -214,6 +219,7 @@ def test_bfloat16_is_off_where_the_processor_lacks_it(tmp_path: Path, monkeypatc
     assert all(weights.dtype == np.float32 for weights in with_it)
 
 
+@pytest.mark.slow
 def test_convolutions_are_in_float32_again_when_training_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,11 +231,13 @@ def test_convolutions_are_in_float32_again_when_training_is_done(
     assert {layer.compute_dtype for layer in trainer.model.layers} == {"float32"}
 
 
+@pytest.mark.slow
 def test_without_shifts_a_picture_is_trained_as_the_image_is(tmp_path: Path) -> None:
     plain = dataclasses.replace(RECIPE, network=PIXELWISE, crop_and_flip=False)
     assert same(trained(plain, tmp_path), trained(dataclasses.replace(plain, augment="picture"), tmp_path))
 
 
+@pytest.mark.slow
 def test_pictures_are_shifted_while_training_only(tmp_path: Path) -> None:
     recipe = dataclasses.replace(RECIPE, network=PIXELWISE, augment="picture", epochs=1, learning_rate=1e-9)
     still = dataclasses.replace(recipe, crop_and_flip=False)
