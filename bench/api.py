@@ -122,6 +122,16 @@ class Network(Plugin):
     def cost(self, shape: Shape, classes: int) -> int:
         """The multiplications of a forward pass over one image, of its convolutions and matrix products."""
 
+    def prepare(self, model: keras.Model, images: np.ndarray) -> None:
+        """Sets those weights of a new model that come from the training images (N×H×W×3, uint8), before it is trained.
+
+        The images are as they are before any transform: what a keyed transform gives must not be told by fixed weights.
+        """
+
+    def picture_layer(self) -> str | None:
+        """The layer, if there is one, whose output is laid out like the image: recipes may shift and flip it there."""
+        return None
+
     def timed_by(self) -> Network:
         """A cheaper one of its kind, for `bench plan`: its time, times the ratio of their costs, stands for this one's."""
         return self

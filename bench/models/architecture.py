@@ -15,6 +15,7 @@ from bench.entry_points import Entry
 
 if TYPE_CHECKING:
     import keras
+    import numpy as np
 
 
 class NotInstalled(UsageError):
@@ -91,6 +92,14 @@ class Architecture:
     def cost(self, shape: Shape, classes: int) -> int:
         """The multiplications of a forward pass over one image."""
         return self._network.cost(shape, classes)
+
+    def prepare(self, model: keras.Model, images: np.ndarray) -> None:
+        """Sets what of a new model's weights comes from the training images (N×H×W×3, uint8)."""
+        self._network.prepare(model, images)
+
+    def picture_layer(self) -> str | None:
+        """The layer whose output is laid out like the image, if there is one."""
+        return self._network.picture_layer()
 
     def timed_by(self) -> Architecture:
         """A cheaper one of its kind, to be timed in its place; itself where it has none."""

@@ -177,6 +177,7 @@ def train(spec: ClassifierSpec, key: int | None, name: str, track: Track) -> Art
     data = spec.recipe.learnt_from(spec.dataset.training())
     keras.utils.set_random_seed(spec.recipe.seed)
     model = spec.build()
+    spec.recipe.network.prepare(model, data.images)
     if spec.start is not None:
         start = artifacts.find(spec.start)
         if start is None:
@@ -193,10 +194,13 @@ def train(spec: ClassifierSpec, key: int | None, name: str, track: Track) -> Art
     transformed = TransformedCopies(spec, transform, data)
     copies = transformed.all(track)
     with track(f"training {name}", spec.recipe.epochs) as tracker:
-        trainer = Trainer(model, spec.recipe, data, len(spec.dataset.classes), transform, copies=copies)
+        before = transformed.decode if copies else transform
+        trainer = Trainer(model, spec.recipe, data, len(spec.dataset.classes), before, copies=copies)
         trainer.run(checkpoint, epochs(tracker))
     logits, test = classify(model, transform, spec.dataset.shape), spec.dataset.test
     record = {**provenance(began), "clean_accuracy": accuracy(logits, test), "test_images": len(test)}
+    if spec.recipe.bfloat16:
+        record["convolutions"] = "bfloat16" if trainer.in_bfloat16 else "float32"
     artifact = artifacts.save(spec.fingerprint, spec.as_json(), weights.arrays_of(model, state), record)
     checkpoint.unlink(missing_ok=True)
     transformed.remove()

@@ -31,6 +31,17 @@ FLAT_SETTINGS = ("depth", "width")
 """Before there were other networks, a recipe had these two fields. So it is still, in presets and in JSON: the settings
 of this network stand among the recipe's own fields, and any other network stands under `network`."""
 
+_CHOICES: Mapping[str, tuple[str | int, ...]] = types.MappingProxyType({
+    "schedule": ("step", "cosine", "linear"),
+    "border": ("zeros", "reflect"),
+    "flips": ("random", "alternating"),
+    "augment": ("image", "picture"),
+    "copy_bits": (8, 16),
+})  # fmt: skip
+_NOT_NEGATIVE = (
+    "weight_decay", "copies", "images", "first_rate", "last_rate", "offset_rate", "shift", "lookahead", "statistics",
+)  # fmt: skip
+
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -58,6 +69,30 @@ class Recipe:
     the images, their mirror images, then random crops. For a transform that costs more than the network."""
     images: int = field(default=0, metadata=since(4))
     """Learn from the first so many training images only; 0 is all of them."""
+    first_rate: float = field(default=0.0, metadata=since(5))
+    """The rate that the warm-up begins with, as a share of `learning_rate`."""
+    last_rate: float = field(default=0.0, metadata=since(5))
+    """The rate that the schedule `linear` ends with, as a share of `learning_rate`."""
+    offset_rate: float = field(default=1.0, metadata=since(5))
+    """The rate of the offsets of batch normalisations, in units of everybody else's."""
+    label_smoothing: float = field(default=0.0, metadata=since(5))
+    """The share of a label that is spread over all classes."""
+    shift: int = field(default=4, metadata=since(5))
+    """By how many pixels `crop_and_flip` moves an image at most."""
+    border: str = field(default="zeros", metadata=since(5))
+    """What moves in from outside: `zeros`, or the image's own pixels, `reflect`ed."""
+    flips: str = field(default="random", metadata=since(5))
+    """`random`, or `alternating`: an image that is mirrored in one epoch is not in the next."""
+    augment: str = field(default="image", metadata=since(5))
+    """What is shifted, flipped and mixed: the `image`, or the `picture` that the network's front makes of its transform."""
+    lookahead: int = field(default=0, metadata=since(5))
+    """Every so many steps the weights are set back to their average, which forgets by `average` per step at the end."""
+    statistics: int = field(default=0, metadata=since(5))
+    """At the end, take the statistics of batch normalisations again, over so many batches of images as they are."""
+    bfloat16: bool = field(default=False, metadata=since(5))
+    """Compute convolutions in bfloat16 while training, where the processor does."""
+    copy_bits: int = field(default=16, metadata=since(5))
+    """Bits per number of `copies`: 16, or 8 for whole numbers in each channel's own range."""
 
     def __post_init__(self) -> None:
         for name, holds, rule in self._rules():
@@ -71,13 +106,17 @@ class Recipe:
         yield "slices", self.slices >= 1, "slices must be at least 1"
         yield "slices", self.batch_size % self.slices == 0, f"slices must divide batch_size, {self.batch_size}"
         yield "learning_rate", self.learning_rate > 0, "learning_rate must be above 0"
-        yield "schedule", self.schedule in ("step", "cosine"), "schedule must be step or cosine"
-        for name in ("warmup", "momentum", "average"):
+        for name, choices in _CHOICES.items():
+            yield name, getattr(self, name) in choices, f"{name} must be {' or '.join(map(str, choices))}"
+        for name in ("warmup", "momentum", "average", "label_smoothing"):
             yield name, 0 <= getattr(self, name) < 1, f"{name} must be at least 0 and below 1"
-        for name in ("weight_decay", "copies", "images"):
+        for name in _NOT_NEGATIVE:
             yield name, getattr(self, name) >= 0, f"{name} must not be below 0"
-        changed = "cutmix" if self.cutmix else "an adversary" if self.adversary else ""
+        changed = "cutmix" if self.cutmix and self.augment == "image" else "an adversary" if self.adversary else ""
         yield "copies", not (self.copies and changed), f"kept copies go without {changed}, which changes images anew"
+        if self.augment == "picture":
+            yield "augment", not self.adversary, "an adversary changes images, before there is a picture"
+            yield "augment", self.network.picture_layer() is not None, f"{self.network} makes no picture"
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Recipe:
@@ -111,9 +150,11 @@ class Recipe:
     def rate(self, progress: float) -> float:
         """The learning rate when this share of the training is done."""
         if progress < self.warmup:
-            return self.learning_rate * (progress / self.warmup)
+            return self.learning_rate * (self.first_rate + (1 - self.first_rate) * (progress / self.warmup))
         if self.schedule == "cosine":
             return self.learning_rate * 0.5 * (1 + float(np.cos(np.pi * (progress - self.warmup) / (1 - self.warmup))))
+        if self.schedule == "linear":
+            return self.learning_rate * (1 - (1 - self.last_rate) * (progress - self.warmup) / (1 - self.warmup))
         return self.learning_rate * 0.1 ** sum(progress >= drop for drop in self.drops)
 
 

@@ -1,7 +1,8 @@
 """Transformed training images, computed once and kept while a classifier learns from them.
 
-For a transform that costs more than the network. A copy is an .npy file of half-precision numbers (N×H'×W'×C), read
-through the file system's cache, with the number of finished images beside it: interrupted, it is taken up from there.
+For a transform that costs more than the network. A copy is an .npy file (N×H'×W'×C), read through the file system's
+cache, with the number of finished images beside it: interrupted, it is taken up from there. Its numbers are of half
+precision, or bytes: then `range.npz` says what a byte means in each channel, by the first images of the first copy.
 What a private key made of the training images is nobody else's business: the folder is its owner's alone, and gone
 when the classifier is trained.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +20,7 @@ import tensorflow as tf
 from bench.data.datasets import Split
 from bench.models.augmentation import augmented
 from bench.models.recipe import Recipe
+from bench.models.weights import read_arrays
 from bench.support.cache import home
 from bench.support.files import atomic_write
 from bench.support.fingerprint import fingerprint
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from bench.models.catalogue import ClassifierSpec
 
 CHUNK = 250
+ROOM = 1.25  # how much larger a channel's range is than what the first images have of it
+SMALLEST_STEP = 1e-12
 
 
 class TransformedCopies:
@@ -37,13 +42,50 @@ class TransformedCopies:
         identity = {name: described[name] for name in ("training_images", "defence", "key")}
         if spec.recipe.images:
             identity["images"] = spec.recipe.images
+        if spec.recipe.copy_bits != 16:
+            identity["bits"] = spec.recipe.copy_bits
         self._folder = home() / "transforms" / fingerprint(identity)[:16]
         self._transform, self._data, self._copies = transform, data, spec.recipe.copies
-        self._shape = spec.defence.output_shape(spec.dataset.shape)
+        self._shape, self._bytes = spec.defence.output_shape(spec.dataset.shape), spec.recipe.copy_bits == 8
 
     def all(self, track: Track) -> list[np.ndarray]:
         """One array per copy (N×H'×W'×C), computed now if it is not there yet."""
         return [self._copy(number, track) for number in range(self._copies)]
+
+    def decode(self, values: tf.Tensor) -> tf.Tensor:
+        """What the classifier reads (B×H'×W'×C, float32) of what is kept."""
+        numbers = tf.cast(values, tf.float32)
+        if not self._bytes:
+            return numbers
+        lowest, step = self._range()
+        return numbers * step + lowest
+
+    def _encoded(self, transformed: np.ndarray) -> np.ndarray:
+        if not self._bytes:
+            return transformed.astype(np.float16)
+        if not self._range_path.exists():
+            self._keep_range(transformed)
+        lowest, step = self._range()
+        return np.clip(np.rint((transformed - lowest) / step), 0, 255).astype(np.uint8)
+
+    @property
+    def _range_path(self) -> Path:
+        return self._folder / "range.npz"
+
+    def _keep_range(self, transformed: np.ndarray) -> None:
+        """The range of each channel in these images (B×H'×W'×C), 0 in it, and some room for others."""
+        lowest, highest = (
+            ROOM * transformed.min(axis=(0, 1, 2), initial=0),
+            ROOM * transformed.max(axis=(0, 1, 2), initial=0),
+        )
+        step = np.maximum((highest - lowest) / 255, SMALLEST_STEP)
+        with atomic_write(self._range_path) as stream:
+            np.savez(stream, lowest=lowest.astype(np.float32), step=step.astype(np.float32))
+
+    def _range(self) -> tuple[np.ndarray, np.ndarray]:
+        """The lowest number of each channel (C), and how much one more is."""
+        arrays = read_arrays(self._range_path)
+        return arrays["lowest"], arrays["step"]
 
     def remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -54,14 +96,17 @@ class TransformedCopies:
         count = len(self._data)
         done = int(mark.read_text()) if mark.exists() and path.exists() else 0
         copy = np.lib.format.open_memmap(
-            path, "r+" if done else "w+", np.float16, None if done else (count, *self._shape)
+            path,
+            "r+" if done else "w+",
+            np.uint8 if self._bytes else np.float16,
+            None if done else (count, *self._shape),
         )
         compiled = tf.function(self._transform, reduce_retracing=True)
         with track(f"transforming the training images, copy {number + 1} of {self._copies}", count) as progress:
             progress.skip(done)
             for start in range(done, count, CHUNK):
                 images = _version(number, self._data.images[start : start + CHUNK], start)
-                copy[start : start + CHUNK] = compiled(tf.constant(images)).numpy()
+                copy[start : start + CHUNK] = self._encoded(compiled(tf.constant(images)).numpy())
                 stop = min(start + CHUNK, count)
                 if (start // CHUNK) % 20 == 19 or stop == count:
                     copy.flush()
