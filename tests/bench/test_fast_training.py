@@ -248,7 +248,7 @@ def test_pictures_are_shifted_while_training_only(tmp_path: Path) -> None:
     unmoved.run(tmp_path / "still.npz", lambda p: still_losses.append(p.loss))
     assert moved_losses != still_losses
     given = [trainer.model(DATA.unit(), training=False).numpy() for trainer in (moved, unmoved)]
-    assert np.allclose(*given, atol=1e-4)
+    assert np.allclose(given[0], given[1], atol=1e-4)
 
 
 def test_copies_of_pictures_may_be_mixed() -> None:
