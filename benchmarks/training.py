@@ -24,7 +24,7 @@ SIDE = 3072  # of the matrices that sgemm multiplies
 
 
 @dataclasses.dataclass
-class Best:
+class BestPasses:
     """The most that was reached, per second on the clock and per second of CPU."""
 
     clock: float = 0.0
@@ -76,11 +76,11 @@ def main() -> None:
         lookahead=5, cutmix=False,
     )  # fmt: skip
     matrix = random.random((SIDE, SIDE), np.float32)
-    found: dict[str, Best] = {"sgemm": Best()}
+    found: dict[str, BestPasses] = {"sgemm": BestPasses()}
     trainers = {}
     for name in ("float32", *(["bfloat16"] if precision.has_bfloat16() else [])):
         trainers[name] = Trainer(network.build(shape, classes), recipe, data, classes)
-        found[name] = Best()
+        found[name] = BestPasses()
 
     def epoch(name: str) -> None:
         trainer = trainers[name]

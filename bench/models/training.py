@@ -40,7 +40,7 @@ class Progress:
 
 
 @dataclasses.dataclass(frozen=True)
-class Batch:
+class TrainingBatch:
     """What a step learns from."""
 
     inputs: np.ndarray  # B×H×W×3 in [0,1], or their copies: B×H'×W'×C, as they are kept
@@ -132,14 +132,14 @@ class Trainer:
                         )
                     report(Progress(self.epoch, recipe.epochs, step + 1, self.steps, value))
 
-    def _batches(self) -> Iterator[Batch]:
+    def _batches(self) -> Iterator[TrainingBatch]:
         """The batches of this epoch."""
         recipe, size, count = self.recipe, self.recipe.batch_size, len(self.data)
         order = np.random.default_rng((recipe.seed, self.epoch)).permutation(count)
         flips = augmentation.alternating(count, recipe.seed, self.epoch)
         for step in range(self.steps):
             chosen = order[step * size : (step + 1) * size]
-            yield Batch(self._inputs(chosen, self.epoch), self.data.labels[chosen], flips[chosen])
+            yield TrainingBatch(self._inputs(chosen, self.epoch), self.data.labels[chosen], flips[chosen])
 
     def _inputs(self, chosen: np.ndarray, epoch: int) -> np.ndarray:
         """The images of a step (B×H×W×3), or their copies of an epoch (B×H'×W'×C)."""
