@@ -24,7 +24,7 @@ SIDE = 3072  # of the matrices that sgemm multiplies
 
 
 @dataclasses.dataclass
-class BestPasses:
+class PeakRate:
     """The most that was reached, per second on the clock and per second of CPU."""
 
     clock: float = 0.0
@@ -76,11 +76,11 @@ def main() -> None:
         lookahead=5, cutmix=False,
     )  # fmt: skip
     matrix = random.random((SIDE, SIDE), np.float32)
-    found: dict[str, BestPasses] = {"sgemm": BestPasses()}
+    found: dict[str, PeakRate] = {"sgemm": PeakRate()}
     trainers = {}
     for name in ("float32", *(["bfloat16"] if precision.has_bfloat16() else [])):
         trainers[name] = Trainer(network.build(shape, classes), recipe, data, classes)
-        found[name] = BestPasses()
+        found[name] = PeakRate()
 
     def epoch(name: str) -> None:
         trainer = trainers[name]
