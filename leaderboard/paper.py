@@ -22,8 +22,8 @@ BEST_KEYS = tuple(
 STRATEGIES = {"standard": "Standard", "bpda": "BPDA", "pba": "Bypass (PBA)"}
 """What the strategies of its Table 3 are called."""
 
-SOURCE_MODELS = ("transfer", "bpda")
-"""The strategies whose sources its Tables 1 and 2 call all source models."""
+SOURCE_MODELS, SOURCE_MODELS_TITLE = ("transfer", "bpda"), "Transfer and BPDA"
+"""The strategies whose sources its Tables 1 and 2 call all source models, and what both are called together."""
 
 ENGINES = ("aa", "mt", "pgd", "square")
 """In the order of its tables."""

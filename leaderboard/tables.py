@@ -97,8 +97,7 @@ def strategies(board: Board, outcomes: Outcomes) -> Table | None:
     labels = evidence.strategies(cells[i] for i in chosen)
     groups = {label: [i for i in chosen if cells[i].strategy == name] for name, (label, _) in labels.items()}
     if len(labels) > 2 and set(paper.SOURCE_MODELS) <= set(labels):
-        title = " and ".join(labels[name][0] for name in paper.SOURCE_MODELS)
-        groups[title] = [i for i in chosen if cells[i].strategy in paper.SOURCE_MODELS]
+        groups[paper.SOURCE_MODELS_TITLE] = [i for i in chosen if cells[i].strategy in paper.SOURCE_MODELS]
     if len(labels) > 1:
         groups["All"] = chosen
     rows = [

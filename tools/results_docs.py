@@ -27,8 +27,7 @@ from leaderboard import paper, tables, words
 from leaderboard.tables import Table, TableEntry
 
 ORDER = ("none", "pca-full", "pca-block", "jpeg-23", "jpeg-10", "block-shuffle", "linac")
-PBA, TRANSFER, BPDA, BOTH = "pba", "transfer", "bpda", "Transfer and BPDA"
-"""Strategies by their names, and how the table calls the last two together."""
+PBA, TRANSFER, BPDA = "pba", "transfer", "bpda"
 ABOUT_ZERO = 0.05
 """Accuracies up to this are called about 0: with 50 examples, two of them."""
 
@@ -202,7 +201,7 @@ def _linac(one: ReportedBoard, norm: str) -> Iterator[Claim]:
     theirs = {
         f.source: f.accuracy for f in paper.numbers() if (f.where, f.norm, f.attack) == ("table2", norm, "best_known")
     }
-    order = {PBA: "pba", BOTH: "all-transfer", BPDA: "bpda"}
+    order = {PBA: "pba", paper.SOURCE_MODELS_TITLE: "all-transfer", BPDA: "bpda"}
     counts = [found[name].count for name in order if name in found]
     if len(counts) == len(order) and None not in counts:
         yield Claim(
