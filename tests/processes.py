@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-LIMIT = 300.0
+LIMIT = 600.0
 """Seconds that a child may take unless a test says otherwise; less than a test's own limit (pyproject.toml)."""
 ENDED = 30.0
 """Seconds until a process that was killed, and its pipes, are gone."""
