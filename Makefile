@@ -30,7 +30,7 @@ test-lowest:
 
 # What computes is tested at every vector width that this processor has, for each rounds otherwise (tools/vector_widths.py).
 # `make widths TESTS=tests` does so with all tests.
-TESTS = tests/attacks tests/defences tests/leaderboard/test_gallery.py $(addprefix tests/bench/test_,training.py \
+TESTS = tests/attacks tests/defences tests/bench/test_gallery.py $(addprefix tests/bench/test_,training.py \
 	shipped.py haiku_checkpoint.py referee.py run.py keysearch.py)
 widths: $(VENV)/.installed-test
 	set -e; for width in $$($(BIN)/python tools/vector_widths.py); do echo "vectors: $$width"; \
