@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from bench.commands.options import (
+    ClassifierOptions,
     SpecOptions,
     bundled,
+    classifier_options,
     command_line,
     db_option,
     examples,
@@ -150,6 +152,7 @@ scoring_options = bundled(
     "--key-name", help="Name of the key the classifier was trained with.  [default: BENCH_KEY's, else published]"
 )
 @training_options
+@classifier_options
 @db_option
 @format_option
 @quiet_option
@@ -160,6 +163,7 @@ def keysearch(
     save: Path | None,
     key_name: str | None,
     spec_options: SpecOptions,
+    classifier: ClassifierOptions,
     db: str,
     form: str,
     quiet: bool,
@@ -192,7 +196,10 @@ def keysearch(
         scoring.error,
         scoring.no_race,
         scoring.stop_when_found,
+        classifier.given(),
     )
+    if classifier.own_weights is not None:
+        raise UsageError("--weights is for --classifier torch:…: give that too")
     ready, reporter = session.prepared(request), Reporter(quiet=quiet)
     with opened(db, create=True) as database:
         result = session.searched(ready, database, command_line(), reporter)

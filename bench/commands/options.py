@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Engine as Database
 
     from bench.executors.base import Executor
+    from bench.models.brought import Given
     from bench.spec import Spec
     from bench.support.progress import Say
 
@@ -124,6 +125,50 @@ def spec_options(*more: Decorator) -> Decorator:
 
 training_options = bundled(SpecOptions, "spec_options", preset_option, training_dataset_option)
 """The options of what is trained, or was: the command is given them as `spec_options`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassifierOptions:
+    """The defended classifier, where it is not one that is trained here."""
+
+    classifier: str | None
+    weights: Path | None
+    probabilities: bool
+
+    def given(self) -> Given | None:
+        """The classifier that was made elsewhere, if there is one."""
+        from bench.models.brought import Given
+
+        if self.classifier is not None:
+            return Given(self.classifier, self.weights, self.probabilities)
+        if self.probabilities:
+            raise UsageError("--probabilities says what --classifier gives: give that too")
+        return None
+
+    @property
+    def own_weights(self) -> Path | None:
+        """Weights for the network that a preset names."""
+        return self.weights if self.classifier is None else None
+
+
+classifier_options = bundled(
+    ClassifierOptions,
+    "classifier",
+    click.option(
+        "--classifier",
+        metavar="MODEL",
+        help="The defended classifier, trained elsewhere: FILE.keras, or torch:package.module:factory with --weights.",
+    ),
+    click.option(
+        "--weights",
+        type=click.Path(path_type=Path),
+        help="Weights of the defended classifier: .npz for the preset's network; .safetensors or a state_dict for torch:….",
+    ),
+    click.option(
+        "--probabilities", is_flag=True, help="The --classifier gives probabilities, not logits: use their logarithms."
+    ),
+)
+"""The command is given them as `classifier`."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,10 @@ import click
 
 from bench.commands.leaderboard import built
 from bench.commands.options import (
+    ClassifierOptions,
     ExecutorOptions,
     SpecOptions,
+    classifier_options,
     command_line,
     db_option,
     debugging,
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
         "bench run --defence block-shuffle --attack all --preset smoke",
         "bench run --defence jpeg-23 --defence jpeg-10 --attack bpda",
         "bench run --defence 'block-shuffle[mode=values]' --attack 'pgd[steps=200]@nominal' --norm linf --epsilon 4/255",
+        "bench run --defence block-shuffle --classifier mine.keras --attack pba",
+        "bench run --defence block-shuffle --classifier torch:models:resnet18 --weights mine.safetensors --attack all",
     )
 )
 @defences_option
@@ -52,11 +56,7 @@ if TYPE_CHECKING:
 @spec_options(epsilon_option, seed_option)
 @db_option
 @key_option
-@click.option(
-    "--weights",
-    type=click.Path(path_type=Path),
-    help="Weights (.npz) of the defended classifier, instead of the trained one.",
-)
+@classifier_options
 @click.option(
     "--batch-size", type=click.IntRange(1), default=64, show_default=True, help="Examples at once; changes no result."
 )
@@ -74,8 +74,9 @@ if TYPE_CHECKING:
     "--source",
     "own_models",
     multiple=True,
-    type=click.Path(path_type=Path),
-    help="A model of yours to transfer from: a .keras file from images in [0,1] to logits; again for more.",
+    metavar="MODEL",
+    help="A model of yours to transfer from, from images in [0,1] to logits: FILE.keras, "
+    "torch:package.module:factory@FILE, or a network to train ('bench list networks'); again for more.",
 )
 @click.option(
     "--key-guess",
@@ -95,11 +96,11 @@ def run(
     spec_options: SpecOptions,
     db: str,
     key_file: Path | None,
-    weights: Path | None,
+    classifier: ClassifierOptions,
     batch_size: int,
     shard_size: int,
     discard_adversarial: bool,
-    own_models: tuple[Path, ...],
+    own_models: tuple[str, ...],
     key_guess: Path | None,
     executor: ExecutorOptions,
     no_train: bool,
@@ -121,11 +122,14 @@ def run(
         defences,
         attacks,
         keys.load(key_file),
-        weights,
+        classifier.own_weights,
         own_models,
         None if key_guess is None else keys.load(key_guess),
         outside_threat_model,
+        classifier.given(),
     )
+    if request.classifier is not None:
+        devices.configure()  # it is tried before anything is written
     session.require_examples(request.spec)
     plans, reporter = session.planned(request), Reporter(quiet=quiet)
     options = Options(batch_size, shard_size, not discard_adversarial, not no_train, command_line(), debugging())

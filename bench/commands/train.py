@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench.commands.options import SpecOptions, defences_option, examples, key_option, training_options
+from bench.commands.options import (
+    ClassifierOptions,
+    SpecOptions,
+    classifier_options,
+    defences_option,
+    examples,
+    key_option,
+    training_options,
+)
+from bench.errors import UsageError
 from bench.support import devices
 
 if TYPE_CHECKING:
@@ -31,22 +40,39 @@ if TYPE_CHECKING:
     multiple=True,
     help="Also a model that attacks on the defence need: bypass, at-linf, surrogate:1, …; again for more; or all.",
 )
+@classifier_options
 @key_option
 def train(
-    defences: tuple[str, ...], spec_options: SpecOptions, sources: tuple[str, ...], key_file: Path | None
+    defences: tuple[str, ...],
+    spec_options: SpecOptions,
+    sources: tuple[str, ...],
+    classifier: ClassifierOptions,
+    key_file: Path | None,
 ) -> None:
-    """Train the classifiers of defences, and keep them. Interrupted, the same command goes on from the last epoch."""
+    """Train the classifiers of defences, and keep them. Interrupted, the same command goes on from the last epoch.
+
+    With --classifier that classifier is kept, and only models for attacks on it are trained.
+    """
     from bench import keys
     from bench.data import datasets
     from bench.evaluation import contest, session
-    from bench.models import artifacts, catalogue
+    from bench.models import artifacts, brought, catalogue
     from bench.support.progress import Reporter, duration
 
-    key, spec, reporter = keys.load(key_file), spec_options.resolve(), Reporter()
+    key, spec, reporter, given = keys.load(key_file), spec_options.resolve(), Reporter(), classifier.given()
     devices.configure(training=True)
-    images = datasets.load(spec.dataset)
-    for request in session.chosen_defences(defences):
+    images, chosen = datasets.load(spec.dataset), session.chosen_defences(defences)
+    if (given or classifier.own_weights) and (len(chosen) != 1 or not sources):
+        raise UsageError(
+            "a classifier that is there already belongs to one --defence; give a --source to train against it"
+        )
+    for request in chosen:
         name, defence = spec.defence(request)
+        if given or classifier.own_weights:
+            found = brought.for_defence(given, images, defence) if given else None
+            ready = contest.prepare(spec, request, key, classifier.own_weights, False, reporter.say, brought=found)
+            _train_sources(ready, sources, reporter.say)
+            continue
         own = key if defence.keyed else None
         wanted = catalogue.spec_for(spec, images, name, defence, own.id if own else None)
         artifact = artifacts.find(wanted.fingerprint)

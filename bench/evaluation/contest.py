@@ -18,13 +18,14 @@ from bench.data.datasets import Dataset, Split
 from bench.evaluation.referee import Referee
 from bench.executors.base import Setup
 from bench.keys import PrivateKey
+from bench.models import brought as brought_models
 from bench.models import catalogue
+from bench.models.brought import Brought, Given
 from bench.models.classifier import Classifier
 from bench.plan import Pair
 from bench.spec import Spec
 from bench.store import descriptions, identity
 from bench.store.identity import Row
-from bench.support.fingerprint import of_file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Contest:
     defended: str | None
     """The artifact's fingerprint; None if the weights were given as a file."""
     examples: Split
-    own_models: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+    own_models: Mapping[str, Given] = dataclasses.field(default_factory=dict)
     """Models the user brings as sources, by the source's name."""
     guess: int | None = None
     """A key the attacker has found."""
@@ -77,6 +78,7 @@ class Contest:
             self.guess,
             may_train,
             self.command,
+            self.classifier_spec.brought is not None,
         )
 
     @functools.cached_property
@@ -105,7 +107,7 @@ class Contest:
             return identity.clean_row()
         given: dict[str, Any] = {}
         if pair.source in self.own_models:
-            given["model_sha256"] = of_file(self.own_models[pair.source])
+            given |= brought_models.source_identity(self.own_models[pair.source])
         if pair.needs_guess:
             given["guess"] = self.guess
         strategy = registry.strategy_class(pair.strategy)
@@ -130,13 +132,15 @@ def prepare(
     weights: Path | None,
     may_train: bool,
     say: Any,
-    own_models: Mapping[str, Path] | None = None,
+    own_models: Mapping[str, Given] | None = None,
     guess: int | None = None,
     command: str = "",
+    brought: Brought | None = None,
 ) -> Contest:
     """Loads, or trains, everything a defended model needs. `request` is name[setting=value,…].
 
-    `command` is what trains its models ahead of time, if it is not `bench train`.
+    `command` is what trains its models ahead of time, if it is not `bench train`; `brought` is the classifier, if it was
+    made elsewhere.
     """
     name, defence = spec.defence(request)
     dataset = datasets.load(spec.dataset)
@@ -144,7 +148,12 @@ def prepare(
     own_key = key if defence.keyed else None
     classifier_spec = catalogue.spec_for(spec, dataset, name, defence, own_key.id if own_key else None)
     defended = None
-    if weights is not None:
+    if brought is not None:
+        classifier_spec = brought_models.spec_of(classifier_spec, brought)
+        artifact = brought_models.kept(classifier_spec, brought, own_key.reveal() if own_key else None)
+        weights, defended = artifact.weights, artifact.fingerprint
+        classifier = classifier_spec.load(weights, artifact.weights_sha256)
+    elif weights is not None:
         if not weights.exists():
             raise UsageError(f"weights file {weights} does not exist")
         classifier = classifier_spec.load(weights)

@@ -16,6 +16,8 @@ from bench.data import datasets
 from bench.evaluation import contest
 from bench.evaluation.run import Run, Summary
 from bench.keys import PrivateKey
+from bench.models.architecture import Architecture
+from bench.models.brought import Brought, Given, for_defence
 from bench.plan import Pair
 from bench.spec import Spec
 
@@ -31,16 +33,19 @@ class Request:
     key: PrivateKey
     weights: Path | None = None
     """Of the defended classifier, instead of the trained one."""
-    own_models: tuple[Path, ...] = ()
-    """Models the user brings as sources."""
+    own_models: tuple[str, ...] = ()
+    """Models the user brings as sources: FILE.keras, torch:package.module:factory@FILE, or a network's name."""
     guess: PrivateKey | None = None
     """A key the attacker has found."""
     outside_threat_model: bool = False
+    classifier: Given | None = None
+    """The defended classifier, made elsewhere, in place of one that is trained here."""
 
     @property
-    def own_sources(self) -> dict[str, Path]:
-        """The user's models by the names of their sources: user: and the file's name."""
-        return {f"user:{path.stem}": path.resolve() for path in self.own_models}
+    def own_sources(self) -> dict[str, Given]:
+        """The user's models by the names of their sources: user: and the model's own name."""
+        given = [Given(text, option="--source") for text in self.own_models]
+        return {f"user:{one.name}": one for one in given}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,24 +54,37 @@ class Planned:
 
     defence: str
     pairs: Sequence[Pair]
+    brought: Brought | None = None
+    """The classifier behind it, if it was made elsewhere."""
 
 
 def planned(request: Request) -> list[Planned]:
     """What the request comes to; whatever cannot be asked for is refused here, before anything is written."""
     chosen = chosen_defences(request.defences)
-    if request.weights is not None and len(chosen) != 1:
-        raise UsageError("--weights belongs to one defence: give exactly one --defence")
-    for path in request.own_models:
-        if not path.exists():
-            raise UsageError(f"--source {path} does not exist")
-    own = tuple(request.own_sources)
+    for option, given in (("--weights", request.weights), ("--classifier", request.classifier)):
+        if given is not None and len(chosen) != 1:
+            raise UsageError(f"{option} belongs to one defence: give exactly one --defence")
+    own = request.own_sources
+    for source in own.values():
+        source.require_file()
+        if source.is_network:
+            Architecture.read(source.model)  # an unknown one is refused
     if len(own) < len(request.own_models):
-        raise UsageError("two --source files have the same name: rename one, results are told apart by it")
+        raise UsageError("two --source models have the same name: rename one, results are told apart by it")
     guessed, outside = request.guess is not None, request.outside_threat_model
-    return [
-        Planned(defence, plan.requested(request.spec, defence, request.attacks, own, guessed, outside))
+    plans = [
+        Planned(defence, plan.requested(request.spec, defence, request.attacks, tuple(own), guessed, outside))
         for defence in chosen
     ]
+    if request.classifier is None:
+        return plans
+    return [dataclasses.replace(one, brought=_brought(request, request.classifier, one.defence)) for one in plans]
+
+
+def _brought(request: Request, classifier: Given, defence: str) -> Brought:
+    """The classifier that was brought for a defence, read and checked."""
+    _, plugin = request.spec.defence(defence)
+    return for_defence(classifier, datasets.load(request.spec.dataset), plugin)
 
 
 def require_examples(spec: Spec) -> None:
@@ -95,11 +113,12 @@ def recorded(run: Run, spec: Spec) -> Iterator[Run]:
 def evaluate(request: Request, plans: Sequence[Planned], run: Run) -> Summary:
     """Runs what is planned, one defended model after the other; whatever is stored already is not run again."""
     guess = None if request.guess is None else request.guess.reveal()
+    own = {name: given.resolved() for name, given in request.own_sources.items()}
     with recorded(run, request.spec):
         for one in plans:
             ready = contest.prepare(
                 request.spec, one.defence, request.key, request.weights, run.options.may_train, run.reporter.say,
-                request.own_sources, guess,
+                own, guess, brought=one.brought,
             )  # fmt: skip
             run.execute(ready, one.pairs)
     return run.summary

@@ -24,6 +24,7 @@ from bench import entry_points, registry
 from bench.api import Attacked, Batch, Plugin, UsageError
 from bench.entry_points import Entry, Group
 from bench.models.architecture import Architecture
+from bench.models.brought import Given
 from bench.spec import Spec
 
 Say = Callable[[str], None]
@@ -42,11 +43,13 @@ class Setup:
     weights: Path
     weights_sha256: str
     defended: str | None
-    own_models: Mapping[str, Path]
+    own_models: Mapping[str, Given]
     guess: int | None
     may_train: bool
     command: str = ""
     """What trains its sources ahead of time, if it is not `bench train`."""
+    brought: bool = False
+    """Whether the classifier was made elsewhere: then the attacker's models of the same defence have its network."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -69,7 +69,7 @@ class Attacker:
             found = classifier.load(setup.network, defence.output_shape(shape), classes, weights, setup.weights_sha256)
             workshop = TrainingWorkshop(
                 setup.spec, dataset, setup.defence_name, defence, weights, setup.defended, setup.own_models,
-                setup.may_train, self._say, setup.command,
+                setup.may_train, self._say, setup.command, setup.network if setup.brought else None,
             )  # fmt: skip
             self._knowledge[setup.weights] = Knowledge(
                 defence, setup.defence_name, found.state, found.model, shape, classes, workshop, setup.guess

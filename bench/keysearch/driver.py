@@ -20,8 +20,9 @@ from bench.data.datasets import Dataset, Split
 from bench.keysearch.guesses import Guess
 from bench.keysearch.process import SearchSetup, scores
 from bench.keysearch.race import Race
-from bench.models import artifacts, catalogue, weights
+from bench.models import artifacts, brought, catalogue, weights
 from bench.models.artifacts import Artifact
+from bench.models.brought import Given
 from bench.spec import Spec
 from bench.store import identity, key_searches, schema, writer
 from bench.store.key_searches import KeyGuess, KeySearch
@@ -57,14 +58,25 @@ class Sample:
     inside_threat_model: bool
 
 
-def find_target(spec: Spec, request: str, key_name: str) -> Target:
-    """The classifier of this defence under the key of this name. It is never trained here: that takes the key."""
+def find_target(spec: Spec, request: str, key_name: str, classifier: Given | None = None) -> Target:
+    """The classifier of this defence under the key of this name. It is never trained here: that takes the key.
+
+    One that was made elsewhere (`classifier`) must have been measured with the key, by a run, as its accuracy tells what
+    a right key looks like.
+    """
     name, defence = spec.defence(request)
     if not defence.keyed:
         raise UsageError(f"{name} has no key to search for: choose a keyed defence, such as linac or block-shuffle")
     dataset = datasets.load(spec.dataset)
     wanted = catalogue.spec_for(spec, dataset, name, defence, key_name)
+    if classifier is not None:
+        wanted = brought.spec_of(wanted, brought.for_defence(classifier, dataset, defence))
     artifact = artifacts.find(wanted.fingerprint)
+    if artifact is None and classifier is not None:
+        raise UsageError(
+            f"{classifier} was never judged here with the key '{key_name}', and its accuracy tells what a right key looks "
+            f"like: give it to 'bench run --defence {request}' once, or name another key with --key-name"
+        )
     if artifact is None:
         raise UsageError(
             f"there is no classifier of {request} under the key '{key_name}' (preset {spec.preset}): train it with "

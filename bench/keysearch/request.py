@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bench.keysearch.guesses import Guess, GuessSource
+    from bench.models.brought import Given
     from bench.spec import Spec
 
 SLACK, ERROR = 0.05, 1e-4
@@ -38,6 +39,8 @@ class SearchRequest:
     to_the_end: bool = False
     """Score hopeless guesses on all images too."""
     stop_when_found: bool = False
+    classifier: Given | None = None
+    """The defended classifier, if it was made elsewhere."""
 
     @property
     def count(self) -> int:

@@ -39,7 +39,7 @@ class Searched:
 
 def prepared(request: SearchRequest) -> Prepared:
     """Whatever cannot be searched for is refused here, before anything is written."""
-    target = driver.find_target(request.spec, request.defence, request.key_name)
+    target = driver.find_target(request.spec, request.defence, request.key_name, request.classifier)
     if request.as_the_paper:
         sample = driver.paper_sample(target.dataset)
     else:

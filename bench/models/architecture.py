@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bench import registry
 from bench.api import BenchError, Network, Plugin, Shape, UsageError
 from bench.entry_points import Entry
+from bench.support.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     import keras
@@ -89,6 +90,14 @@ class Architecture:
             )
         return model
 
+    def reads(self, shape: Shape, classes: int) -> bool:
+        """Whether it can be built for inputs of this shape: a network of fixed sizes reads one alone."""
+        try:
+            self.build(shape, classes)
+        except BenchError:
+            return False
+        return True
+
     def cost(self, shape: Shape, classes: int) -> int:
         """The multiplications of a forward pass over one image."""
         return self._network.cost(shape, classes)
@@ -119,4 +128,5 @@ class Architecture:
 
 
 def _text(value: Any) -> str:
-    return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    text = "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return text if len(text) <= LONGEST else f"sha256:{fingerprint(text)[:12]}"

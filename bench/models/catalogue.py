@@ -18,6 +18,7 @@ from bench.api import BenchError, Defence, Shape, UsageError
 from bench.data.datasets import Dataset, Split
 from bench.models import artifacts, classifier, weights
 from bench.models import recipe as recipes
+from bench.models.architecture import Architecture
 from bench.models.artifacts import Artifact
 from bench.models.classifier import Classifier
 from bench.models.recipe import Recipe
@@ -54,15 +55,18 @@ class ClassifierSpec:
     recipe: Recipe
     start: str | None = None
     """The fingerprint of the classifier whose weights it starts from, for a warm start."""
+    brought: str | None = None
+    """The digest of a classifier that was made elsewhere: then it is nothing else that determines it."""
 
     def as_json(self) -> dict[str, Any]:
+        trained = {"recipe": self.recipe.as_json(), "start": self.start}
+        made = {"recipe": {recipes.NETWORK: self.recipe.network.as_json()}, "brought": self.brought}
         return {
             "dataset": self.dataset.name,
             "training_images": self.dataset.training_fingerprint,
             "defence": described(self.defence_name, self.defence),
             "key": self.key,
-            "recipe": self.recipe.as_json(),
-            "start": self.start,
+            **(trained if self.brought is None else made),
         }
 
     @property
@@ -91,16 +95,22 @@ def spec_for(
     key: str | None,
     roles: Sequence[str] = (),
     defended: str | None = None,
+    network: Architecture | None = None,
 ) -> ClassifierSpec:
     """How a run trains the classifier of this defence; `roles` are names of recipes that come before the defence's own.
 
-    `defended` is the fingerprint of the defended classifier, for a recipe that starts from it.
+    `defended` is the fingerprint of the defended classifier, for a recipe that starts from it; `network` stands in
+    place of the recipe's own, where it reads what the defence gives.
     """
     chosen, start_name = recipes.of_run(run, *roles, defence_name)
+    if network is not None and network.reads(defence.output_shape(dataset.shape), len(dataset.classes)):
+        if start_name == "nominal":
+            start_name = None  # its weights are of another network
+        chosen = dataclasses.replace(chosen, network=network)
     start = None
     if start_name == "defended":
         if defended is None:  # given as a file: there is nothing that names it, so train as the defence itself is
-            return spec_for(run, dataset, defence_name, defence, key)
+            return spec_for(run, dataset, defence_name, defence, key, network=network)
         start = defended
     elif start_name == "nominal":
         nominal = registry.defence("none", {})
@@ -183,8 +193,7 @@ def train(spec: ClassifierSpec, key: int | None, name: str, track: Track) -> Art
         if start is None:
             raise BenchError(f"the classifier to start from, {spec.start[:16]}, is not there any more: train it first")
         weights.put_into(model, weights.read_arrays(start.weights), start.weights, partly=True)
-    fits = type(spec.defence).fit is not Defence.fit  # most defences learn nothing: spare them 600 MB of floats
-    state = spec.defence.fit(data.unit()) if fits else {}
+    state = learned_state(spec.defence, data)
     checkpoint = home() / "training" / f"{spec.fingerprint[:16]}.npz"
     began = time.monotonic()
 
@@ -207,6 +216,16 @@ def train(spec: ClassifierSpec, key: int | None, name: str, track: Track) -> Art
     return artifact
 
 
+def learns(defence: Defence) -> bool:
+    """Whether a defence learns something from the training images."""
+    return type(defence).fit is not Defence.fit
+
+
+def learned_state(defence: Defence, data: Split) -> dict[str, np.ndarray]:
+    """What a defence learns from training images. Most learn nothing: that spares them 600 MB of floats."""
+    return defence.fit(data.unit()) if learns(defence) else {}
+
+
 def accuracy(logits: Callable[[np.ndarray], np.ndarray], test: Split) -> float:
     """The share of test images that these logits get right."""
     return float(np.mean(logits(test.unit()).argmax(axis=1) == test.labels))
@@ -221,13 +240,23 @@ def provenance(began: float) -> dict[str, Any]:
     }
 
 
-def keep(spec: ClassifierSpec, model: keras.Model, key: int | None, origin: Mapping[str, str], check: int) -> Artifact:
-    """Keeps a classifier that was trained elsewhere, with its accuracy on the first `check` test images."""
+def keep(
+    spec: ClassifierSpec,
+    model: keras.Model,
+    key: int | None,
+    origin: Mapping[str, str],
+    check: int,
+    state: Mapping[str, np.ndarray] | None = None,
+) -> Artifact:
+    """Keeps a classifier that was trained elsewhere, with its accuracy on the first `check` test images.
+
+    `state` is what the defence has learned from the training images.
+    """
     from bench.models.inference import classify
 
-    began = time.monotonic()
+    began, learned = time.monotonic(), dict(state or {})
     test = spec.dataset.test.first(check)
-    logits = classify(model, lambda images: spec.defence.transform(images, key, {}), spec.dataset.shape)
+    logits = classify(model, lambda images: spec.defence.transform(images, key, learned), spec.dataset.shape)
     record = {
         **origin,
         "clean_accuracy": accuracy(logits, test),
@@ -235,4 +264,4 @@ def keep(spec: ClassifierSpec, model: keras.Model, key: int | None, origin: Mapp
         "seconds": round(time.monotonic() - began),
         "bench": bench.__version__,
     }
-    return artifacts.save(spec.fingerprint, spec.as_json(), weights.arrays_of(model, {}), record)
+    return artifacts.save(spec.fingerprint, spec.as_json(), weights.arrays_of(model, learned), record)

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench import registry
-from bench.api import Defence, TrainedClassifier, UsageError, Workshop
+from bench.api import Defence, TrainedClassifier, Workshop
 from bench.data.datasets import Dataset
-from bench.models import artifacts, catalogue
+from bench.models import artifacts, brought, catalogue
 from bench.models import recipe as recipes
+from bench.models.architecture import Architecture
+from bench.models.brought import Given
 from bench.models.inference import classify
 from bench.models.recipe import Recipe
 from bench.models.training import Trainer
@@ -41,16 +43,23 @@ class TrainingWorkshop(Workshop):
     """Of the defended classifier."""
     defended: str | None
     """Its artifact's fingerprint; None if the weights were given as a file."""
-    own_models: Mapping[str, Path]
+    own_models: Mapping[str, Given]
     may_train: bool
     say: Callable[[str], None]
     command: str = ""
     """What trains its models ahead of time, if it is not `bench train`."""
+    network: Architecture | None = None
+    """Of the defended classifier, if it was made elsewhere: the attacker's models of the same defence have it too."""
     used: list[artifacts.Artifact] = dataclasses.field(default_factory=list)
     """The artifacts of all models that it was asked for, the latest last."""
 
     def classifier(
         self, defence: str, settings: Mapping[str, Any], key: int | None = None, role: str = ""
+    ) -> TrainedClassifier:
+        return self._classifier(defence, settings, key, role, None if key is None else self.network)
+
+    def _classifier(
+        self, defence: str, settings: Mapping[str, Any], key: int | None, role: str, network: Architecture | None
     ) -> TrainedClassifier:
         plugin = registry.defence(defence, settings)
         spec = catalogue.spec_for(
@@ -61,6 +70,7 @@ class TrainingWorkshop(Workshop):
             None if key is None else f"attacker:{key}",
             (f"{role}:{defence}", role) if role else (),
             self.defended,
+            network,
         )
         if spec.start not in (None, self.defended) and artifacts.find(spec.start) is None:
             self.classifier("none", {})  # what it starts from
@@ -129,7 +139,10 @@ class TrainingWorkshop(Workshop):
         return artifact
 
     def user_model(self, name: str) -> keras.Model:
-        return load_user_model(self.own_models[name], self.dataset)
+        given = self.own_models[name]
+        if given.is_network:
+            return self._classifier("none", {}, None, "", Architecture.read(given.model)).classifier
+        return brought.for_images(given, self.dataset).model
 
     @property
     def _command(self) -> str:
@@ -138,19 +151,3 @@ class TrainingWorkshop(Workshop):
 
 def _by_place(model: keras.Model) -> dict[str, np.ndarray]:
     return {str(i): variable.numpy() for i, variable in enumerate(model.weights)}
-
-
-def load_user_model(path: Path, dataset: Dataset) -> keras.Model:
-    """A .keras file, checked to go from the dataset's images to its classes; only data is read from it, no code."""
-    import keras
-
-    try:
-        model = keras.models.load_model(path, compile=False, safe_mode=True)
-    except Exception as error:
-        raise UsageError(f"--source {path} is no model that can be loaded safely: {error}") from error
-    if tuple(model.input_shape[1:]) != dataset.shape or tuple(model.output_shape[1:]) != (len(dataset.classes),):
-        raise UsageError(
-            f"--source {path} maps {model.input_shape[1:]} to {model.output_shape[1:]}; "
-            f"it must map {dataset.shape} to {len(dataset.classes)} logits"
-        )
-    return model

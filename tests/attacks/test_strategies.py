@@ -78,26 +78,6 @@ def test_what_is_trained_is_kept_and_can_be_trained_ahead(world: Path) -> None:
     assert "is not trained yet: run 'bench train --defence block-shuffle --source" in refused.stderr
 
 
-@pytest.mark.parametrize(
-    ("layers", "said"),
-    [
-        ([keras.layers.Flatten(), keras.layers.Dense(3)], "it must map .* to 10 logits"),
-        ([keras.layers.Lambda(lambda x: x * 2), keras.layers.Flatten(), keras.layers.Dense(10)], "loaded safely"),
-    ],
-)
-def test_a_model_of_ones_own_is_checked(layers: list[keras.Layer], said: str, tmp_path: Path) -> None:
-    import re
-
-    from bench.api import UsageError
-    from bench.data import datasets
-    from bench.models import workshop
-
-    keras.Sequential([keras.Input((32, 32, 3)), *layers]).save(tmp_path / "odd.keras")
-    with pytest.raises(UsageError) as caught:
-        workshop.load_user_model(tmp_path / "odd.keras", datasets.load("cifar10"))
-    assert re.search(said, str(caught.value), re.DOTALL)
-
-
 def test_attacker_keys_are_the_papers_then_others() -> None:
     from bench.attacker_keys import PAPER_KEYS, attacker_key
 

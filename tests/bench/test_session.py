@@ -11,6 +11,7 @@ from bench import keys, spec
 from bench.api import UsageError
 from bench.evaluation import session
 from bench.evaluation.session import Request
+from bench.models.brought import Given
 
 SMOKE = spec.resolve("smoke", examples=2, norms=("linf",))
 
@@ -36,7 +37,7 @@ def test_all_defences_are_those_that_say_so() -> None:
     ("changes", "said"),
     [
         ({"defences": ("none", "linac"), "weights": Path("w.npz")}, "--weights belongs to one defence"),
-        ({"own_models": (Path("gone.keras"),)}, "--source gone.keras does not exist"),
+        ({"own_models": ("gone.keras",)}, "--source gone.keras does not exist"),
         ({"attacks": ("pgd@guessed-key",), "defences": ("linac",)}, "--key-guess"),
     ],
 )
@@ -47,13 +48,13 @@ def test_what_cannot_be_asked_for_is_refused(changes: dict[str, Any], said: str)
 
 def test_a_users_models_are_sources_by_the_names_of_their_files(tmp_path: Path) -> None:
     (tmp_path / "mine.keras").touch()
-    wanted = request(own_models=(tmp_path / "mine.keras",), attacks=("pgd@user:mine",))
-    assert wanted.own_sources == {"user:mine": tmp_path / "mine.keras"}
+    wanted = request(own_models=(str(tmp_path / "mine.keras"),), attacks=("pgd@user:mine",))
+    assert wanted.own_sources == {"user:mine": Given(str(tmp_path / "mine.keras"), option="--source")}
     assert [pair.source for pair in session.planned(wanted)[0].pairs] == ["user:mine"]
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.keras").touch()
     with pytest.raises(UsageError, match="have the same name"):
-        session.planned(request(own_models=(tmp_path / "mine.keras", tmp_path / "other" / "mine.keras")))
+        session.planned(request(own_models=(str(tmp_path / "mine.keras"), str(tmp_path / "other" / "mine.keras"))))
 
 
 def test_more_examples_than_there_are_are_refused() -> None:

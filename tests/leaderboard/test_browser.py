@@ -59,7 +59,7 @@ def test_a_reader_sorts_filters_opens_a_defence_and_an_example(site: Site, brows
     assert "Example 2" in browser.run("document.getElementById('detail-title').textContent")
     browser.key("Escape", 27)
     assert not browser.run("document.getElementById('detail').open")
-    assert browser.run("document.activeElement.dataset.example") == "2"
+    browser.wait_for("document.activeElement.dataset.example === '2'")
 
 
 def test_the_theme_is_switched_and_remembered(site: Site, browser: Browser) -> None:
