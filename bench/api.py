@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from bench import flags as flags
 from bench import norms
 from bench.attacker_keys import attacker_key as attacker_key
+from bench.batches import each_image as each_image
 from bench.errors import BenchError as BenchError
 from bench.errors import UsageError as UsageError
 from bench.norms import Ball as Ball
@@ -26,7 +27,6 @@ from bench.sources import ModelSource as ModelSource
 from bench.sources import Source as Source
 from bench.sources import SourceDescription as SourceDescription
 from bench.sources import Stage as Stage
-from bench.sources import each_image as each_image
 from bench.sources import kind_of as kind_of
 
 if TYPE_CHECKING:

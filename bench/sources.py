@@ -4,33 +4,16 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from bench.batches import each_image
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 Loss = Callable[..., "tf.Tensor"]
 """loss(logits (B×classes), labels (B), ...) gives one number per example (B). Further arguments are B×... tensors."""
-
-
-def each_image(function: Callable[..., Any], *tensors: tf.Tensor, signature: Any) -> Any:
-    """Applies `function` to B×... tensors one image at a time (as batches of one) and stacks what it gives.
-
-    On a CPU the same image then gives the same bits whatever its companions are, which a convolution over the
-    whole batch does not; cores are used by images side by side (docs/performance.md).
-    On a GPU the whole batch goes through at once. `signature` is the structure and dtypes of one output.
-    """
-    import tensorflow as tf
-
-    if tf.config.list_physical_devices("GPU"):
-        return function(*tensors)
-
-    def one(parts: Sequence[tf.Tensor]) -> Any:
-        return tf.nest.map_structure(lambda t: t[0], function(*[part[None] for part in parts]))
-
-    return tf.map_fn(one, tensors, fn_output_signature=signature, parallel_iterations=os.cpu_count() or 1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,8 +26,8 @@ HEAVY = ("keras", "ray", "tensorflow")
 
 TENSORS = ("keras", "tensorflow")
 CONTRACT = (
-    "bench", "bench.api", "bench.attacker_keys", "bench.entry_points", "bench.errors", "bench.keys", "bench.norms",
-    "bench.plan", "bench.registry", "bench.spec", "bench.support",
+    "bench", "bench.api", "bench.attacker_keys", "bench.batches", "bench.entry_points", "bench.errors", "bench.keys",
+    "bench.norms", "bench.plan", "bench.registry", "bench.spec", "bench.support",
 )  # fmt: skip
 MODELS = (*CONTRACT, *TENSORS, "bench.data", "bench.store", "bench.models")
 EVALUATION = (*MODELS, "bench.executors", "bench.keysearch", "bench.evaluation", "bench.exchange")
@@ -47,16 +47,19 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # The contract, and what everything stands on.
     "bench": (),
     "bench.attacker_keys": (),
+    "bench.batches": TENSORS,
     "bench.errors": (),
     "bench.flags": (),
     "bench.entry_points": ("bench.errors", "bench.support"),
-    "bench.api": ("bench.attacker_keys", "bench.errors", "bench.flags", "bench.norms", "bench.sources", *TENSORS),
+    "bench.api": (
+        "bench.attacker_keys", "bench.batches", "bench.errors", "bench.flags", "bench.norms", "bench.sources", *TENSORS,
+    ),
     "bench.keys": ("bench.api", "bench.support"),
     "bench.norms": ("bench.entry_points", "bench.errors", *TENSORS),
     "bench.plan": ("bench.api", "bench.norms", "bench.registry", "bench.spec", "bench.support"),
     "bench.registry": ("bench.api", "bench.entry_points", "bench.support"),
     "bench.spec": ("bench.api", "bench.norms", "bench.registry", "bench.support"),
-    "bench.sources": TENSORS,
+    "bench.sources": ("bench.batches", *TENSORS),
     "bench.support": ("bench.errors", "tensorflow"),
     # One on top of the other.
     "bench.data": (*CONTRACT, *TENSORS),

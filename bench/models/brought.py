@@ -152,7 +152,7 @@ def _torch(given: Given, shape: Shape, classes: int) -> Brought:
     factory, file = given.torch_parts()
     if file is None:
         raise UsageError("its weights are missing: give --weights FILE.safetensors, or add @FILE.safetensors to it")
-    from bench.models import torch_network  # type: ignore[attr-defined, unused-ignore]
+    from bench.models import torch_network
 
     name, settings = registry.parse(factory)
     network = Architecture.named("torch", {**settings, "factory": name, "output": given.output})
