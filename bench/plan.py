@@ -208,14 +208,13 @@ class Planner:
 
     def _must_be_allowed(self, what: str, strategy: Strategy, reason: str) -> None:
         """Refuses what is outside the threat model, unless the user allows it and it can be run with the private key."""
-        if not self._choice.outside:
-            raise UsageError(
-                f"{what} is outside the threat model of {self._name}: {reason}; "
-                "--outside-threat-model runs it all the same, on a row of its own"
-            )
+        if strategy.needs_key and self._choice.outside:
+            return
+        instead = "--outside-threat-model runs it all the same, on a row of its own"
         if not strategy.needs_key:
             keyed = [s for other in self._strategies.values() if other.needs_key for s in other.sources(self._defence)]
-            raise UsageError(f"{what}: {reason}; outside the threat model there are {', '.join(keyed) or 'no sources'}")
+            instead = f"{self._applicable()}; with --outside-threat-model there are {', '.join(keyed) or 'no more'} too"
+        raise UsageError(f"{what} is outside the threat model of {self._name}: {reason}; {instead}")
 
     def _must_be_there(self, what: str, strategy: Strategy) -> None:
         """Refuses a source that is made of something the user did not give."""

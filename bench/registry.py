@@ -25,10 +25,25 @@ GROUPS: dict[str, Group[Plugin]] = {
 }
 
 
+_installed: dict[str, dict[str, Entry[Plugin]]] = {kind: {} for kind in GROUPS}
+
+
 @functools.cache
 def entries(kind: str) -> dict[str, Entry[Plugin]]:
     """All plug-ins of a kind by name; two of one name are an error."""
-    return entry_points.entries(GROUPS[kind])
+    return {**entry_points.entries(GROUPS[kind]), **_installed[kind]}
+
+
+def install(kind: str, entry: Entry[Plugin]) -> None:
+    """Adds a plug-in that no package registers, in this process only (`bench.in_memory`)."""
+    _installed[kind][entry.name] = entry
+    entries.cache_clear()
+
+
+def remove(kind: str, name: str) -> None:
+    """Takes out what `install` has added, if it is there."""
+    _installed[kind].pop(name, None)
+    entries.cache_clear()
 
 
 @dataclasses.dataclass(frozen=True)

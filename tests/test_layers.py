@@ -26,7 +26,8 @@ HEAVY = ("keras", "ray", "tensorflow")
 
 TENSORS = ("keras", "tensorflow")
 CONTRACT = (
-    "bench", "bench.api", "bench.attacker_keys", "bench.batches", "bench.entry_points", "bench.errors", "bench.keys",
+    "bench", "bench.api", "bench.attacker_keys", "bench.batches", "bench.entry_points", "bench.errors", "bench.in_memory",
+    "bench.keys",
     "bench.norms", "bench.plan", "bench.registry", "bench.spec", "bench.support",
 )  # fmt: skip
 MODELS = (*CONTRACT, *TENSORS, "bench.data", "bench.store", "bench.models")
@@ -45,7 +46,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "defences": ("bench.api", *TENSORS),
     "examples": ("bench.api", *TENSORS),
     # The contract, and what everything stands on.
-    "bench": (),
+    "bench": ("bench.errors",),
     "bench.attacker_keys": (),
     "bench.batches": TENSORS,
     "bench.errors": (),
@@ -54,6 +55,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "bench.api": (
         "bench.attacker_keys", "bench.batches", "bench.errors", "bench.flags", "bench.norms", "bench.sources", *TENSORS,
     ),
+    "bench.in_memory": ("bench.api", "bench.entry_points", "bench.keys", "bench.registry", "bench.support"),
     "bench.keys": ("bench.api", "bench.support"),
     "bench.norms": ("bench.entry_points", "bench.errors", *TENSORS),
     "bench.plan": ("bench.api", "bench.norms", "bench.registry", "bench.spec", "bench.support"),
@@ -73,7 +75,16 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "bench.reproduction": (*EVALUATION, "leaderboard"),
     "bench.commands": (
         *CONTRACT, "bench.data", "bench.store", "bench.models", "bench.executors", "bench.keysearch", "bench.evaluation",
-        "bench.exchange", "leaderboard", "bench.reproduction",
+        "bench.exchange", "bench.site", "leaderboard", "bench.reproduction",
+    ),
+    "bench.site": ("bench.evaluation", "bench.support", "leaderboard"),
+    "bench.result": ("bench.evaluation", "bench.site", "bench.store", "bench.support"),
+    "bench.python_arguments": (
+        "bench.api", "bench.data", "bench.in_memory", "bench.keys", "bench.spec", "bench.store",
+    ),
+    "bench.python_api": (
+        "bench.errors", "bench.evaluation", "bench.executors", "bench.in_memory", "bench.keys", "bench.models",
+        "bench.python_arguments", "bench.result", "bench.spec", "bench.support", *TENSORS,
     ),
     "bench.cli": ("bench", "bench.commands", "bench.errors", "bench.store"),
     # Around the packages: nothing imports these.
@@ -84,7 +95,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 """What the modules of a package may import besides each other. Every package directly below `attacks` and `bench` has a
 row of its own, and every module directly in `bench`."""
 
-EXCEPTIONS: dict[tuple[str, str], str] = {}
+FIRST_NAMES = "what users write is bench.NAME, and it is imported on first use"
+EXCEPTIONS: dict[tuple[str, str], str] = {
+    ("bench", module): FIRST_NAMES for module in ("bench.keys", "bench.python_api", "bench.result")
+}
 """Imports (of a module, by a module) that break the table, each with the reason why it has to."""
 
 

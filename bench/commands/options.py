@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import shlex
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -222,17 +223,11 @@ executor_options = bundled(
 )
 
 
-@contextlib.contextmanager
-def opened(db: str, *, create: bool = False) -> Iterator[Database]:
+def opened(db: str, *, create: bool = False) -> AbstractContextManager[Database]:
     """The database of `--db`; what goes wrong with it is one line that says what to do."""
-    from bench.store.database import open_database, user_errors
+    from bench.store import database
 
-    database = open_database(db, create=create)
-    try:
-        with user_errors(db):
-            yield database
-    finally:
-        database.dispose()
+    return database.opened(db, create=create)
 
 
 def command_line() -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from bench.commands.leaderboard import built, site_folder
 from bench.commands.options import (
     ExecutorOptions,
     SpecOptions,
@@ -60,7 +59,7 @@ def reproduce(
     folder 'paper' of the leaderboard: a page, CSV, LaTeX of a table, SVG of a figure. Interrupted, the same command goes on.
     """
     wanted = chosen(names)
-    from bench import keys
+    from bench import keys, site
     from bench.evaluation import images, session
     from bench.evaluation.run import Options, Run
     from bench.reproduction.contents import STORED
@@ -81,11 +80,11 @@ def reproduce(
         driver = Driver(database, spec, key, work, reporter, may_train=not no_train, command=ahead)
         with session.recorded(work, spec):
             driver.run(wanted)
-        folder, failed = out or site_folder(db), work.summary.failed
+        folder, failed = out or site.folder_of(db), work.summary.failed
         writer = Writer(spec, key, driver.results, failed, folder, options.command, not no_train, reporter.say)
         counted_first = sorted(wanted, key=lambda name: name not in STORED)  # what is drawn may take long
         written = [page for name in counted_first if (page := writer.write(name))]
-        first = built(database, db, out, reporter.track)
+        first = site.built(database, db, out, reporter.track)
     click.echo(work.summary)
     for page in written:
         click.echo(page)

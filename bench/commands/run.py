@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench.commands.leaderboard import built
 from bench.commands.options import (
     ClassifierOptions,
     ExecutorOptions,
@@ -29,7 +28,6 @@ from bench.commands.options import (
     spec_options,
 )
 from bench.errors import BenchError
-from bench.support import devices
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine as Database
@@ -112,9 +110,9 @@ def run(
 
     Whatever is stored already is not run again; interrupt it at any moment and give the same command to go on.
     """
-    from bench import keys
-    from bench.evaluation import images, session
-    from bench.evaluation.run import Options, Run
+    from bench import keys, site
+    from bench.evaluation import session
+    from bench.evaluation.run import Options
     from bench.support.progress import Reporter
 
     request = session.Request(
@@ -128,20 +126,16 @@ def run(
         outside_threat_model,
         classifier.given(),
     )
-    if request.classifier is not None:
-        devices.configure()  # it is tried before anything is written
-    session.require_examples(request.spec)
-    plans, reporter = session.planned(request), Reporter(quiet=quiet)
     options = Options(batch_size, shard_size, not discard_adversarial, not no_train, command_line(), debugging())
-    with executor.started(reporter.say) as started, opened(db, create=True) as database:
-        devices.configure()
-        summary = session.evaluate(request, plans, Run(database, images.folder_of(db), options, reporter, started))
+    reporter = Reporter(quiet=quiet)
+    summary = session.run(request, db, options, executor.started, reporter)
+    with opened(db) as database:
         _print_boards(database, summary.board_ids)
-        page = built(database, db, out, reporter.track)
+        page = site.built(database, db, out, reporter.track)
     click.echo(summary)
     click.echo(f"leaderboard: {page}")
     if summary.failed:
-        raise BenchError("; ".join(f"{name}: {reason}" for name, reason in summary.failed.items()))
+        raise BenchError(summary.problem)
 
 
 def _print_boards(database: Database, ids: list[int]) -> None:

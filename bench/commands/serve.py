@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from bench.commands.leaderboard import site_folder
 from bench.commands.options import db_option, examples, site_option
 from bench.errors import UsageError
 
@@ -20,7 +19,9 @@ def serve(db: str, out: Path | None, port: int) -> None:
     import functools
     import http.server
 
-    folder = out or site_folder(db)
+    from bench import site
+
+    folder = out or site.folder_of(db)
     if not (folder / "index.html").exists():
         raise UsageError(f"there is no leaderboard in {folder}: 'bench leaderboard' builds one, --out chooses another")
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import numpy as np
 from bench.api import Shape, UsageError
 from bench.support.cache import home
 from bench.support.files import atomic_write
+from bench.support.fingerprint import fingerprint
 
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -22,6 +25,9 @@ CIFAR10_DIGESTS = {
     "x_test": "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
     "y_test": "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
 }
+KEPT = "images"
+"""How the names of datasets begin that `keep_images` has kept."""
+ROUNDING = 1e-3  # of a float that stands for n/255: even half precision rounds less
 _EMBEDDED = Path(__file__).parent / "embedded" / "cifar10_test_500.npz"
 
 
@@ -71,13 +77,20 @@ class Dataset:
             raise UsageError(f"{count} examples asked for, but {self.name} has {len(self.test)} test images here{hint}")
         return self.test.first(count)
 
+    @property
+    def _where(self) -> str:
+        kept = self.name.startswith(f"{KEPT}-")
+        return "images that were given as arrays have no others" if kept else f"{self.path} has no x_train and y_train"
+
     def training(self) -> Split:
         """The training images, read on use."""
         if self.path is None:
             raise UsageError(f"training needs {self.name}'s training images: run 'bench data fetch' first")
         with np.load(self.path, allow_pickle=False) as arrays:
             if "x_train" not in arrays:
-                raise UsageError(f"{self.path} has no x_train and y_train: add them to train on this dataset")
+                raise UsageError(
+                    f"{self._where} to train on: give a dataset, the path of an .npz with x_train and y_train too"
+                )
             return Split(arrays["x_train"], arrays["y_train"].astype(np.int32))
 
 
@@ -86,12 +99,15 @@ def cifar10_path() -> Path:
 
 
 def load(name: str) -> Dataset:
-    """`cifar10` (all of it if fetched, else the sample inside the package), or the path of an .npz file."""
+    """`cifar10` (all of it if fetched, else the sample inside the package), the path of an .npz file, or a name that
+    `keep_images` gave."""
     if name == "cifar10":
         path = cifar10_path() if cifar10_path().exists() else None
         with np.load(path or _EMBEDDED, allow_pickle=False) as arrays:
             test = Split(arrays["x_test"], arrays["y_test"].astype(np.int32))
         return Dataset("cifar10", test, CIFAR10_CLASSES, path, CIFAR10_DIGESTS["x_train"])
+    if re.fullmatch(f"{KEPT}-[0-9a-f]{{16}}", name):
+        return _from_npz(home() / "data" / f"{name}.npz")
     if not name.endswith(".npz"):
         raise UsageError(f"unknown dataset '{name}': use cifar10, or the path of an .npz file with images and labels")
     return _from_npz(Path(name))
@@ -138,6 +154,32 @@ def _checked(path: Path, images_name: str, images: np.ndarray, labels_name: str,
     if labels.min() < 0:
         raise UsageError(f"{path}: {labels_name} has {labels.min()}; labels are 0 and up")
     return Split(images, labels.astype(np.int32))
+
+
+def keep_images(images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> str:
+    """Keeps images (N×H×W×3, uint8) with their labels in the cache folder, by their digest; returns the name of the dataset."""
+    split = _checked(Path("images"), "images", images, "labels", labels)
+    if int(split.labels.max()) >= len(classes):
+        raise UsageError(f"labels has {split.labels.max()}, which is outside the {len(classes)} classes")
+    name = f"{KEPT}-{fingerprint([split.fingerprint, list(images.shape), list(classes)])[:16]}"
+    path = home() / "data" / f"{name}.npz"
+    if not path.exists():
+        with atomic_write(path) as stream:
+            np.savez_compressed(stream, images=split.images, labels=split.labels, classes=np.array(classes))
+    return name
+
+
+def as_bytes(images: np.ndarray) -> np.ndarray:
+    """Images as uint8: as they are, or from floats in [0,1] that are multiples of 1/255; others are refused."""
+    images = np.asarray(images)
+    if images.dtype.kind != "f":
+        return images  # whether it is uint8 is checked with everything else
+    scaled = np.rint(images.astype(np.float64) * 255) if np.isfinite(images).all() else np.full(images.shape, -1.0)
+    if images.size and (scaled.min() < 0 or scaled.max() > 255 or np.abs(scaled / 255 - images).max() > ROUNDING):
+        raise UsageError(
+            "images has values that no 8-bit image has: give uint8, 0 to 255, or floats in [0,1] that are multiples of 1/255"
+        )
+    return scaled.astype(np.uint8)
 
 
 def keep_cifar10(arrays: dict[str, np.ndarray]) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import registry
+from bench import in_memory, registry
 from bench.api import Defence, UsageError
 from bench.data import datasets
 from bench.data.datasets import Dataset, Split
@@ -79,6 +79,7 @@ class Contest:
             may_train,
             self.command,
             self.classifier_spec.brought is not None,
+            in_memory.packed(),
         )
 
     @functools.cached_property

@@ -94,6 +94,11 @@ class Summary:
     failed: dict[str, str] = dataclasses.field(default_factory=dict)
     board_ids: list[int] = dataclasses.field(default_factory=list)
 
+    @property
+    def problem(self) -> str:
+        """What went wrong with the cells that failed, in one line; empty if none did."""
+        return "; ".join(f"{name}: {reason}" for name, reason in self.failed.items())
+
     def __str__(self) -> str:
         return f"cells: {self.done} done ({self.resumed} resumed), {self.kept} there already, {len(self.failed)} failed"
 

@@ -1,25 +1,30 @@
 """An evaluation from what is asked for to stored results: checked and planned first, and only then run and written.
 
-This is what `bench run` calls, and what any other way to start an evaluation should.
+This is what `bench run` and `bench.evaluate` call, and what any other way to start an evaluation should.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from bench import plan, registry
 from bench.api import UsageError
 from bench.data import datasets
-from bench.evaluation import contest
-from bench.evaluation.run import Run, Summary
+from bench.evaluation import contest, images
+from bench.evaluation.run import Options, Run, Summary
+from bench.executors.base import Executor, Say
 from bench.keys import PrivateKey
 from bench.models.architecture import Architecture
 from bench.models.brought import Brought, Given, for_defence
 from bench.plan import Pair
 from bench.spec import Spec
+from bench.store.database import opened
+from bench.support import devices
+from bench.support.progress import Reporter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +113,26 @@ def recorded(run: Run, spec: Spec) -> Iterator[Run]:
         run.finish()
     finally:
         run.close()
+
+
+def run(
+    request: Request,
+    db: str,
+    options: Options,
+    start: Callable[[Say], AbstractContextManager[Executor]],
+    reporter: Reporter,
+) -> Summary:
+    """The whole way: what cannot be is refused before anything is written, what is left to do is run and stored in `db`.
+
+    `start` starts the executor.
+    """
+    if request.classifier is not None:
+        devices.configure()  # it is tried before anything is written
+    require_examples(request.spec)
+    plans = planned(request)
+    with start(reporter.say) as executor, opened(db, create=True) as database:
+        devices.configure()
+        return evaluate(request, plans, Run(database, images.folder_of(db), options, reporter, executor))
 
 
 def evaluate(request: Request, plans: Sequence[Planned], run: Run) -> Summary:

@@ -50,6 +50,8 @@ class Setup:
     """What trains its sources ahead of time, if it is not `bench train`."""
     brought: bool = False
     """Whether the classifier was made elsewhere: then the attacker's models of the same defence have its network."""
+    given: bytes = b""
+    """Plug-ins that no package registers, as `bench.in_memory` packs them."""
 
 
 @dataclasses.dataclass(frozen=True)

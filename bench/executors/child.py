@@ -2,30 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 from bench.errors import BenchError
 
+_STARTING = threading.Lock()
+
 
 def spawn_child(target: Callable[..., None], name: str, *arguments: object) -> tuple[BaseProcess, Connection]:
     """A process that is started afresh, so that it never had the key, and this end of a pipe to it.
 
-    `target` is called there with its own end of the pipe and the arguments.
+    `target` is called there with its own end of the pipe and the arguments. The main program is not imported there.
     """
     context = multiprocessing.get_context("spawn")
     pipe, far_end = context.Pipe()
     process = context.Process(target=target, args=(far_end, *arguments), daemon=True, name=name)
-    process.start()
+    with _STARTING, _without_main_program():
+        process.start()
     far_end.close()
     return process, pipe
+
+
+@contextlib.contextmanager
+def _without_main_program() -> Iterator[None]:
+    """multiprocessing has every child run the main program's file again, and gives it the arguments.
+
+    A user's script would evaluate everything once more, and may have the key in it.
+    """
+    main, arguments = sys.modules["__main__"], sys.argv
+    sys.modules["__main__"], sys.argv = types.ModuleType("__main__"), arguments[:1]
+    try:
+        yield
+    finally:
+        sys.modules["__main__"], sys.argv = main, arguments
 
 
 def prepare_child() -> None:

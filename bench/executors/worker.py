@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import registry
+from bench import in_memory, registry
 from bench.api import Attacked, Batch, BenchError, Engine, Knowledge, Source
 from bench.executors.base import AttackTask, Say, Setup
 
@@ -49,6 +49,7 @@ class Attacker:
 
     def source(self, setup: Setup, strategy: str, name: str) -> Source:
         """A strategy's source against a defended model, built (and trained) on first use."""
+        in_memory.install(setup.given)
         key = (setup.weights, strategy, name)
         if key not in self._sources:
             settings = setup.spec.strategies(setup.defence_name).get(strategy, {})

@@ -79,6 +79,17 @@ def open_database(text: str, *, create: bool, upgrade: bool = False) -> Database
 
 
 @contextlib.contextmanager
+def opened(text: str, *, create: bool = False) -> Iterator[Database]:
+    """The database at `text` until the block ends; what goes wrong with it is one line that says what to do."""
+    database = open_database(text, create=create)
+    try:
+        with user_errors(text):
+            yield database
+    finally:
+        database.dispose()
+
+
+@contextlib.contextmanager
 def user_errors(text: str) -> Iterator[None]:
     """Database errors as one line that says what to do."""
     try:

@@ -6,8 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine as Database
 
+from bench.store import schema
 from bench.store.queries import Board, Cell
+from bench.store.schema import CLEAN
 from bench.support.stats import wilson
 
 
@@ -22,6 +26,39 @@ def cells_frame(boards: Iterable[Board]) -> pd.DataFrame:
         _cell_row(board, cell) for board in boards for cell in ((board.clean,) if board.clean else ()) + board.cells
     ]
     return pd.DataFrame(rows, columns=list(_CELL_COLUMNS))
+
+
+def examples_frame(database: Database, boards: Iterable[Board]) -> pd.DataFrame:
+    """One row per example and cell, the unperturbed images first: every answer of the defended model."""
+    result = schema.result.c
+    query = sa.select(result.attack_id, result.source_id, result.example_idx, *(result[name] for name in _ANSWER))
+    frames = []
+    with database.connect() as connection:
+        for board in boards:
+            frame = pd.read_sql(query.where(result.board_id == board.id), connection)
+            order = ((board.clean,) if board.clean else ()) + board.cells
+            places = {(cell.attack_id, cell.source_id): place for place, cell in enumerate(order)}
+            cells = [places.get(own, -1) for own in zip(frame["attack_id"], frame["source_id"], strict=True)]
+            frame = frame.assign(
+                cell=cells, defence=board.defence, norm=board.norm, epsilon=board.epsilon, example=frame["example_idx"],
+                attack=[order[place].attack if place >= 0 else CLEAN for place in cells],
+                source=[order[place].source if place >= 0 else CLEAN for place in cells],
+            )  # fmt: skip
+            frames.append(frame.sort_values(["cell", "example"])[list(_EXAMPLE_COLUMNS)])
+    found = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(_EXAMPLE_COLUMNS))
+    return found.astype({"correct": bool, "source_success": bool})
+
+
+def doubts_frame(boards: Iterable[Board]) -> pd.DataFrame:
+    """One row per doubt about a cell, with what it means."""
+    rows = [
+        {"defence": board.defence, "norm": board.norm, "attack": cell.attack, "source": cell.source, "doubt": doubt,
+         "meaning": meaning}
+        for board in boards
+        for cell in board.cells
+        for doubt, meaning in cell.doubts.items()
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=["defence", "norm", "attack", "source", "doubt", "meaning"])
 
 
 def sources_frame(boards: Iterable[Board], withstood: Mapping[tuple[int, int, int], int]) -> pd.DataFrame:
@@ -66,6 +103,21 @@ _BOARD_COLUMNS = (
     "preset",
     "updated",
 )
+_ANSWER = (
+    "label",
+    "pred",
+    "correct",
+    "margin",
+    "distance",
+    "source_success",
+    "source_margin",
+    "restart",
+    "target",
+    "part",
+    "gradients",
+    "queries",
+)
+_EXAMPLE_COLUMNS = ("defence", "norm", "epsilon", "attack", "source", "example", *_ANSWER)
 _CELL_COLUMNS = (
     "board",
     "defence",

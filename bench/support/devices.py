@@ -44,13 +44,15 @@ def configure(threads: int | None = None, training: bool = False) -> None:
     """One thread an operation and `threads` operations at once (as many as there are cores); GPU memory grows as needed.
 
     Images go through a network one by one, side by side (`bench.api.each_image`): threads inside an operation would
-    only get in their way, and would make rounding depend on the number of cores.
+    only get in their way, and would make rounding depend on the number of cores. Where TensorFlow has computed something
+    before, as in a notebook, it keeps the threads and the memory that it has.
     """
     tf = tensorflow(training)
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(threads or os.cpu_count() or 1)
-    for gpu in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(gpu, True)
+    with contextlib.suppress(RuntimeError):
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(threads or os.cpu_count() or 1)
+        for gpu in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(gpu, True)
 
 
 def describe() -> str:

@@ -1,0 +1,212 @@
+"""Plug-ins that live in this process only, such as a class of a notebook: found by name like those of installed packages.
+
+Other processes get them with the set-up of a defended model, packed by cloudpickle: what a module has that can be imported
+goes by its name, a class of a script or a notebook goes with its code. The private key never does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import importlib.metadata
+import re
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import cloudpickle
+
+from bench import registry
+from bench.api import Plugin, UsageError
+from bench.entry_points import Entry, Group
+from bench.keys import PrivateKey
+from bench.support import code_digest
+
+PACKAGE = "no package, but in memory"
+
+
+@dataclasses.dataclass(frozen=True)
+class InMemory:
+    """A plug-in's class that no package registers, and the name it goes by."""
+
+    kind: str
+    name: str
+    plugin: type[Plugin]
+    version: str
+
+
+@dataclasses.dataclass(frozen=True)
+class EntryInMemory(Entry[Plugin]):
+    """A plug-in that is loaded already."""
+
+    plugin: type[Plugin]
+
+    @property
+    def description(self) -> str:
+        return (self.plugin.__doc__ or "").strip().split("\n")[0]
+
+    def load(self) -> type[Plugin]:
+        return self.plugin
+
+
+@dataclasses.dataclass(frozen=True)
+class Requested:
+    """A plug-in object as a request: the name to ask for, its settings, and its class if no package registers it."""
+
+    name: str
+    settings: Mapping[str, Any]
+    brought: InMemory | None = None
+
+    @property
+    def text(self) -> str:
+        """As one asks for it: name[setting=value,…]."""
+        settings = ",".join(f"{name}={_text(value)}" for name, value in self.settings.items())
+        return f"{self.name}[{settings}]" if settings else self.name
+
+
+def requested(kind: str, given: Plugin | type[Plugin]) -> Requested:
+    """What an object, or a class with its default settings, asks for."""
+    plugin = given if isinstance(given, type) else type(given)
+    group = registry.GROUPS[kind]
+    if not issubclass(plugin, group.bases):
+        raise UsageError(f"{plugin.__name__} is no {_or(group)} of bench.api: derive it from one")
+    made = given() if isinstance(given, type) else given
+    settings = {field.name: getattr(made.settings, field.name) for field in dataclasses.fields(made.settings)}
+    registered = _registered(kind, plugin)
+    name = registered or _name_of(kind, plugin)
+    _check_settings(plugin, name, made, settings)
+    brought = (
+        None if registered else InMemory(kind, name, plugin, f"{plugin.version}+{code_digest.of_class(plugin)[:12]}")
+    )
+    found = Requested(name, settings, brought)
+    try:
+        same = registry.settings_of(plugin, name, registry.parse(found.text)[1]) == made.settings
+    except UsageError:
+        same = False
+    if not same:
+        raise UsageError(
+            f"{plugin.__name__}: its settings ({found.text}) cannot be stored: give them types int, float, bool, str, "
+            "Literal or tuples of these, and text without brackets and commas"
+        )
+    return found
+
+
+def _registered(kind: str, plugin: type[Plugin]) -> str | None:
+    """The name that a package registers this very class under."""
+    place = f"{plugin.__module__}:{plugin.__qualname__}"
+    return next((name for name, entry in registry.entries(kind).items() if entry.entry_point.value == place), None)
+
+
+def _name_of(kind: str, plugin: type[Plugin]) -> str:
+    """The class's own name in small letters, with hyphens: MyDefence is my-defence."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", plugin.__name__)
+    name = "-".join(words).lower()
+    if not name or name in registry.entries(kind):
+        singular = registry.GROUPS[kind].singular
+        raise UsageError(
+            f"{plugin.__name__} would be called '{name}', and a {singular} of that name is registered already: "
+            "give the class another name"
+        )
+    return name
+
+
+def _check_settings(plugin: type[Plugin], name: str, made: Plugin, settings: Mapping[str, Any]) -> None:
+    """Refuses an object that another process could not make again from its class and settings."""
+    rule = "everything that it is made of belongs into its Settings, a frozen dataclass (bench.api.Plugin)"
+    try:
+        again = plugin(made.settings)
+    except Exception as error:
+        raise UsageError(f"{plugin.__name__} cannot be made from its settings alone ({error}): {rule}") from error
+    differ = [
+        attribute
+        for attribute, value in vars(made).items()
+        if isinstance(value, bool | int | float | str | tuple | None)
+        and vars(again).get(attribute, registry) != value  # which equals no value
+    ]
+    if differ:
+        raise UsageError(f"{plugin.__name__} has values besides its settings ({', '.join(differ)}): {rule}")
+
+
+_installed: dict[str, bytes] = {}
+"""What is installed in this process: digest to what it was packed as."""
+
+
+@contextlib.contextmanager
+def installed(brought: Iterable[InMemory], key: PrivateKey | None = None) -> Iterator[None]:
+    """Has these plug-ins found by name, here and in the processes that are given `packed()`, until the block ends.
+
+    `key` is what they must not have with them.
+    """
+    brought = list(brought)
+    packed = _pack(brought, key) if brought else b""
+    before = dict(_installed)
+    try:
+        _put(brought, packed)
+        yield
+    finally:
+        for one in brought:
+            registry.remove(one.kind, one.name)
+        _installed.clear()
+        _installed.update(before)
+
+
+def packed() -> bytes:
+    """What of this process's plug-ins another process needs; empty if there are none."""
+    return next(reversed(_installed.values()), b"")
+
+
+def install(packed: bytes) -> None:
+    """Installs what another process has packed, for as long as this one lives; what is there already is left as it is."""
+    if packed and _digest(packed) not in _installed:
+        _put(cloudpickle.loads(packed), packed)
+
+
+def _put(brought: Iterable[InMemory], packed: bytes) -> None:
+    for one in brought:
+        values = {"__module__": one.plugin.__module__, "__doc__": one.plugin.__doc__, "version": one.version}
+        plugin = type(one.plugin.__name__, (one.plugin,), values)
+        group = registry.GROUPS[one.kind]
+        place = f"{one.plugin.__module__}:{one.plugin.__qualname__}"
+        point = importlib.metadata.EntryPoint(one.name, place, f"bench.{group.name}")
+        registry.install(one.kind, EntryInMemory(group, one.name, PACKAGE, point, plugin))
+    if packed:
+        _installed[_digest(packed)] = packed
+
+
+def _pack(brought: list[InMemory], key: PrivateKey | None) -> bytes:
+    names = ", ".join(one.plugin.__name__ for one in brought)
+    for one in brought:  # in another process there is no module to look names of types up in
+        settings = one.plugin.Settings
+        settings.__annotations__ = {**settings.__annotations__, **typing.get_type_hints(settings)}
+    try:
+        packed: bytes = cloudpickle.dumps(brought)
+    except Exception as error:
+        raise UsageError(f"{names}: cannot be sent to the processes that attack ({error})") from error
+    if key is not None and _holds(packed, key):
+        raise UsageError(
+            f"{names}: the private key is among what it refers to (a global, a default, a closure), and attacks would "
+            "get it: a transform is given the key as an argument"
+        )
+    return packed
+
+
+def _holds(packed: bytes, key: PrivateKey) -> bool:
+    """Whether a key stands in the bytes; one of few bits stands everywhere, and is no secret."""
+    value = key.reveal()
+    if key.published or abs(value) < 2**31:
+        return False
+    shortest = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)[: (value.bit_length() + 7) // 8]
+    return any(form in packed for form in (shortest, str(value).encode()))
+
+
+def _digest(packed: bytes) -> str:
+    return hashlib.sha256(packed).hexdigest()
+
+
+def _text(value: Any) -> str:
+    return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _or(group: Group[Plugin]) -> str:
+    return " or ".join(base.__name__ for base in group.bases)

@@ -1,0 +1,169 @@
+"""`bench.evaluate`: the rows of `bench run`, and what a notebook makes of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bench
+from bench import keys, python_arguments
+from bench.evaluation.run import Summary
+from bench.support import devices
+from tests.processes import bench as bench_command
+from tests.processes import python, run
+from tools.compare_rows import snapshot
+
+# No `if __name__ == "__main__"`: that it is run once is part of the test. The request is that of `tests/honest.py`.
+SCRIPT = """
+import json, pathlib, sys
+import bench
+assert "tensorflow" not in sys.modules
+print("begun", file=open("begun.txt", "a"))
+request = dict(defence="block-shuffle", attacks="pgd@nominal", preset="smoke", examples=6, norms="linf", shard_size=3)
+result = bench.evaluate(**request)
+again = bench.evaluate(**request, db="named/bench.db", quiet=True)
+pathlib.Path("kept.json").write_text(json.dumps({
+    "temporary": result.db, "done": again.summary.done, "share": result.best_known["linf"].share,
+    "there": pathlib.Path(result.db).exists(), "page": str(result.site("pages")),
+}))
+print(repr(result))
+"""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the script was run."""
+    folder = tmp_path_factory.mktemp("evaluate")
+    (folder / "script.py").write_text(SCRIPT)
+    python_run = python("import runpy; runpy.run_path('script.py', run_name='__main__')", cwd=folder,
+                        environment={"BENCH_HOME": str(folder / "home")})  # fmt: skip
+    assert python_run.returncode == 0, python_run.stderr
+    (folder / "said.txt").write_text(python_run.stdout)
+    return folder
+
+
+@pytest.fixture
+def result(honest: Path) -> bench.Result:
+    """The result of an evaluation that is stored already."""
+    return bench.Result(str(honest / "results" / "bench.db"), Summary(board_ids=[1]))
+
+
+@pytest.mark.needs_process
+def test_the_rows_are_those_of_the_command_line(world: Path, honest: Path) -> None:
+    ours, theirs = snapshot(str(world / "named" / "bench.db")), snapshot(str(honest / "results" / "bench.db"))
+    assert len(theirs["result"]) == 12
+    assert ours == theirs
+
+
+@pytest.mark.needs_process
+def test_a_script_is_run_once_and_its_temporary_store_goes_with_it(world: Path) -> None:
+    kept = json.loads((world / "kept.json").read_text())
+    assert (world / "begun.txt").read_text() == "begun\n", "a worker has run the script again"
+    assert kept["there"]
+    assert not Path(kept["temporary"]).parent.exists()
+    assert (world / kept["page"]).exists()
+    assert f"Best Known {100 * kept['share']:.1f} %" in (world / "said.txt").read_text()
+
+
+@pytest.mark.needs_process
+def test_the_call_is_stored_and_the_store_is_like_any_other(world: Path) -> None:
+    verified = bench_command("verify", "--db", "named/bench.db", cwd=world, BENCH_HOME=str(world / "home"))
+    assert verified.returncode == 0, verified.stderr + verified.stdout
+    page = next((world / "pages" / "defences").glob("*.html")).read_text()
+    assert "bench.evaluate(defence=&#39;block-shuffle&#39;" in page
+
+
+def test_a_result_has_the_numbers(result: bench.Result) -> None:
+    known, cells, examples = result.best_known["linf"], result.cells(), result.examples()
+    assert known.n == 6
+    assert known.interval[0] <= known.share <= known.interval[1]
+    assert list(cells["attack"]) == ["clean", "pgd"]
+    under_attack = examples[examples["attack"] == "pgd"]
+    assert list(examples["example"]) == [*range(6), *range(6)]
+    assert 100 * under_attack["correct"].mean() == pytest.approx(cells["accuracy"][1], abs=0.01)
+    assert known.share == examples.groupby("example")["correct"].all().mean()
+    assert result.clean["linf"].share == examples[examples["attack"] == "clean"]["correct"].mean()
+    assert list(result.doubts().columns) == ["defence", "norm", "attack", "source", "doubt", "meaning"]
+    assert str(known) in repr(result)
+    assert "<table" in result._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"defence": "block-shufle"}, "did you mean 'block-shuffle'"),
+        ({"defence": "all"}, "one defence"),
+        ({"attacks": []}, "attacks is empty"),
+        ({"attacks": "pgd@self"}, "with outside_threat_model=True there are key-leaked"),
+        ({"epsilon": 0.03}, "epsilon belongs to one norm"),
+        ({"examples": 1000}, "has 500 test images here"),
+        ({"examples": 2.5}, "examples is 2.5"),
+        ({"workers": 0}, "workers is 0"),
+        ({"executor": "cloud"}, "unknown executor 'cloud'"),
+        ({"key": "secret"}, "key is no signed 64-bit integer"),
+        ({"key": 2**63}, "key is no signed 64-bit integer"),
+        ({"key": 1, "key_file": "my.key"}, "give one of them"),
+        ({"weights": "gone.npz"}, "gone.npz does not exist"),
+    ],
+)
+def test_bad_usage_is_one_line_and_writes_nothing(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+    request = {
+        "defence": "block-shuffle",
+        "attacks": "pgd@nominal",
+        "preset": "smoke",
+        "db": tmp_path / "x" / "bench.db",
+    }
+    with pytest.raises(bench.UsageError, match=said) as error:
+        bench.evaluate(**{**request, **changes})
+    assert "\n" not in str(error.value)
+    assert "--" not in str(error.value), "options are called as the arguments are"
+    assert not (tmp_path / "x").exists() or "weights" in changes
+
+
+def test_keys_keep_their_names_in_a_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(python_arguments, "_NAMED", {})
+    one = python_arguments.private_key(5, None)
+    assert python_arguments.private_key(5, None).id == one.id != python_arguments.private_key(6, None).id
+    assert python_arguments.private_key(keys.PUBLISHED_KEY, None).id == keys.PUBLISHED_ID
+    assert python_arguments.private_key(None, None).published
+    monkeypatch.setenv("BENCH_KEY", "mine:7")
+    assert python_arguments.private_key(None, None).reveal() == 7
+    assert python_arguments.private_key(None, None).id == "mine", "the second call is made with the same key"
+    monkeypatch.setenv("BENCH_KEY", "mine:7")
+    assert python_arguments.private_key(5, None).reveal() == 5
+    with pytest.raises(KeyError):
+        os.environ["BENCH_KEY"]
+
+
+def test_tensorflow_that_is_in_use_keeps_its_threads() -> None:
+    tf = devices.tensorflow()
+    assert tf.constant(1.0) + 1 == 2
+    devices.configure(threads=(tf.config.threading.get_inter_op_parallelism_threads() or 0) + 1)
+
+
+@pytest.mark.needs_process
+def test_importing_bench_is_light() -> None:
+    done = run(
+        [sys.executable, "-c", "import sys, bench; print(sorted({'numpy', 'tensorflow', 'pandas'} & "
+         "set(sys.modules)), 'evaluate' in dir(bench)); bench.nothing"]
+    )  # fmt: skip
+    assert done.stdout == "[] True\n"
+    assert "module 'bench' has no attribute 'nothing'" in done.stderr
+
+
+@pytest.mark.needs_process
+def test_a_child_of_the_users_own_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import multiprocessing, bench\n"
+        "if __name__ == '__main__':\n"
+        "    multiprocessing.get_context('spawn').Process(target=print).start()\n"
+        "else:\n"
+        "    bench.evaluate('none', 'pgd', preset='smoke')\n"
+    )
+    done = run([sys.executable, "script.py"], cwd=tmp_path)
+    assert "put the call under  if __name__ == '__main__':" in done.stderr
