@@ -69,8 +69,8 @@ def evaluate(
 ) -> Result:
     """Attacks a defence, judges every adversarial image with the private key, and gives back the numbers.
 
-    `defence`, `attacks` and the options are those of `bench run`; a defence, an engine, a strategy or a classifier may also be
-    an object. `images` (N×H×W×3, uint8 or floats in [0,1]) and `labels` are attacked in place of a dataset's test images.
+    `defence`, `attacks` and the options are those of `bench run`; defences, engines, strategies and the classifier may also
+    be objects. `images` (N×H×W×3, uint8 or floats in [0,1]) and `labels` are attacked in place of a dataset's test images.
 
     Attacks run in processes that never get the key: `key` is the key itself (an int has a random name in this process, a
     `bench.PrivateKey` its own), `key_file` a file with it, else it is BENCH_KEY, else the one that the paper published.

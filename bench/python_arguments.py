@@ -49,11 +49,7 @@ def wanted(defence: DefenceArgument, attacks: AttackArgument | Sequence[AttackAr
     if defence == "all":
         raise UsageError("defence is 'all'; a result is of one defence: call bench.evaluate once per defence")
     target = Requested(defence, {}) if isinstance(defence, str) else in_memory.requested("defences", defence)
-    given: Sequence[AttackArgument] = attacks if isinstance(attacks, list | tuple) else [attacks]  # type: ignore[list-item]
-    if not given:
-        raise UsageError("attacks is empty; give an engine, a strategy, a pair such as pgd@nominal, or all")
-    if len(given) == 2 and not isinstance(given[0], str) and isinstance(given[1], str) and isinstance(attacks, tuple):
-        given = [attacks]  # type: ignore[list-item]
+    given = _one_or_more(attacks)
     texts, found, strategies = [], [target], {}
     for one in given:
         text, request = _attack(one)
@@ -64,6 +60,15 @@ def wanted(defence: DefenceArgument, attacks: AttackArgument | Sequence[AttackAr
     plugins = {one.brought.name: one.brought for one in found if one.brought is not None}
     name = target.text.partition("[")[0]
     return Wanted(target.text, tuple(texts), tuple(plugins.values()), strategies, name)
+
+
+def _one_or_more(attacks: Any) -> list[Any]:
+    """The attacks, one by one; a pair of an engine and a source is one."""
+    is_pair = isinstance(attacks, tuple) and len(attacks) == 2 and isinstance(attacks[0], Engine | type)
+    given = list(attacks) if isinstance(attacks, list | tuple) and not is_pair else [attacks]
+    if not given:
+        raise UsageError("attacks is empty; give an engine, a strategy, a pair such as pgd@nominal, or all")
+    return given
 
 
 def _attack(given: AttackArgument) -> tuple[str, Requested]:

@@ -34,7 +34,8 @@ MODELS = (*CONTRACT, *TENSORS, "bench.data", "bench.store", "bench.models")
 EVALUATION = (*MODELS, "bench.executors", "bench.keysearch", "bench.evaluation", "bench.exchange")
 EVERYTHING = (
     *EVALUATION, "ray", "attacks", "attacks.engines", "attacks.parts", "attacks.strategies", "bench.commands",
-    "bench.cli", "bench.reproduction", "defences", "leaderboard",
+    "bench.cli", "bench.python_api", "bench.python_arguments", "bench.reproduction", "bench.result", "bench.site",
+    "defences", "leaderboard",
 )  # fmt: skip
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
@@ -44,7 +45,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "attacks.parts": ("bench.api", *TENSORS),
     "attacks.strategies": ("attacks.parts", "bench.api", *TENSORS),
     "defences": ("bench.api", *TENSORS),
-    "examples": ("bench.api", *TENSORS),
+    "examples": ("bench", "bench.api", *TENSORS),
     # The contract, and what everything stands on.
     "bench": ("bench.errors",),
     "bench.attacker_keys": (),

@@ -157,7 +157,7 @@ def _checked(path: Path, images_name: str, images: np.ndarray, labels_name: str,
 
 
 def keep_images(images: np.ndarray, labels: np.ndarray, classes: Sequence[str]) -> str:
-    """Keeps images (N×H×W×3, uint8) with their labels in the cache folder, by their digest; returns the name of the dataset."""
+    """Keeps images (N×H×W×3, uint8) with their labels in the cache folder, by their digest; returns the dataset's name."""
     split = _checked(Path("images"), "images", images, "labels", labels)
     if int(split.labels.max()) >= len(classes):
         raise UsageError(f"labels has {split.labels.max()}, which is outside the {len(classes)} classes")

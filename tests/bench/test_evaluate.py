@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,37 +14,28 @@ import bench
 from bench import keys, python_arguments
 from bench.evaluation.run import Summary
 from bench.support import devices
-from tests.processes import bench as bench_command
-from tests.processes import python, run
+from tests.processes import run
 from tools.compare_rows import snapshot
+
+ROOT = Path(__file__).parents[2]
 
 # No `if __name__ == "__main__"`: that it is run once is part of the test. The request is that of `tests/honest.py`.
 SCRIPT = """
-import json, pathlib, sys
+import sys
 import bench
 assert "tensorflow" not in sys.modules
 print("begun", file=open("begun.txt", "a"))
-request = dict(defence="block-shuffle", attacks="pgd@nominal", preset="smoke", examples=6, norms="linf", shard_size=3)
-result = bench.evaluate(**request)
-again = bench.evaluate(**request, db="named/bench.db", quiet=True)
-pathlib.Path("kept.json").write_text(json.dumps({
-    "temporary": result.db, "done": again.summary.done, "share": result.best_known["linf"].share,
-    "there": pathlib.Path(result.db).exists(), "page": str(result.site("pages")),
-}))
-print(repr(result))
+print(bench.evaluate(defence="block-shuffle", attacks="pgd@nominal", preset="smoke", examples=6, norms="linf", shard_size=3,
+                     db="named/bench.db", quiet=True))
 """
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the script was run."""
-    folder = tmp_path_factory.mktemp("evaluate")
-    (folder / "script.py").write_text(SCRIPT)
-    python_run = python("import runpy; runpy.run_path('script.py', run_name='__main__')", cwd=folder,
-                        environment={"BENCH_HOME": str(folder / "home")})  # fmt: skip
-    assert python_run.returncode == 0, python_run.stderr
-    (folder / "said.txt").write_text(python_run.stdout)
-    return folder
+def script(folder: Path, text: str) -> str:
+    """Runs a script as a user would, in a folder; what it prints."""
+    (folder / "script.py").write_text(text)
+    done = run([sys.executable, "script.py"], cwd=folder, environment={"BENCH_HOME": str(folder / "home")})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.fixture
@@ -54,28 +45,39 @@ def result(honest: Path) -> bench.Result:
 
 
 @pytest.mark.needs_process
-def test_the_rows_are_those_of_the_command_line(world: Path, honest: Path) -> None:
-    ours, theirs = snapshot(str(world / "named" / "bench.db")), snapshot(str(honest / "results" / "bench.db"))
+def test_the_rows_are_those_of_the_command_line(tmp_path: Path, honest: Path) -> None:
+    said = script(tmp_path, SCRIPT)
+    ours, theirs = snapshot(str(tmp_path / "named" / "bench.db")), snapshot(str(honest / "results" / "bench.db"))
     assert len(theirs["result"]) == 12
     assert ours == theirs
+    assert (tmp_path / "begun.txt").read_text() == "begun\n", "a worker has run the script again"
+    assert "cells: 1 done (0 resumed), 0 there already, 0 failed\nstored in named/bench.db" in said
 
 
 @pytest.mark.needs_process
-def test_a_script_is_run_once_and_its_temporary_store_goes_with_it(world: Path) -> None:
-    kept = json.loads((world / "kept.json").read_text())
-    assert (world / "begun.txt").read_text() == "begun\n", "a worker has run the script again"
-    assert kept["there"]
-    assert not Path(kept["temporary"]).parent.exists()
-    assert (world / kept["page"]).exists()
-    assert f"Best Known {100 * kept['share']:.1f} %" in (world / "said.txt").read_text()
+def test_the_docs_run_as_printed(tmp_path: Path) -> None:
+    """But for the preset: the same models under smaller budgets, on fewer images."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)
+    smoke = (ROOT / "bench" / "presets" / "smoke.toml").read_text()
+    small = re.sub(r"^(examples|steps|queries|targets|restarts) = .*", r"\1 = 2", smoke, flags=re.MULTILINE)
+    (tmp_path / "small.toml").write_text(small)
+    ending = "import pathlib\nprint(pathlib.Path(result.db).exists(), result.db)\n"
+    said = script(tmp_path, "\n".join(blocks[:2]).replace('"smoke"', '"small.toml"') + ending).splitlines()
+    assert said[0].startswith("block-shuffle, linf ε = 0.031373, 2 examples of cifar10: clean ")
+    assert re.fullmatch(r"\d+\.\d % \(\d+\.\d to \d+\.\d %\)", said[-2])
+    there, _, store = said[-1].partition(" ")
+    assert there == "True"
+    assert not Path(store).parent.exists(), "a temporary store ends with its process"
+    page = next((tmp_path / "folder" / "defences").glob("*.html")).read_text()
+    assert "bench.evaluate(defence=&#39;block-shuffle&#39;, attacks=[&#39;pgd&#39;, &#39;pba&#39;]" in page
 
 
 @pytest.mark.needs_process
-def test_the_call_is_stored_and_the_store_is_like_any_other(world: Path) -> None:
-    verified = bench_command("verify", "--db", "named/bench.db", cwd=world, BENCH_HOME=str(world / "home"))
-    assert verified.returncode == 0, verified.stderr + verified.stdout
-    page = next((world / "pages" / "defences").glob("*.html")).read_text()
-    assert "bench.evaluate(defence=&#39;block-shuffle&#39;" in page
+def test_the_notebook_runs(tmp_path: Path) -> None:
+    said = script(tmp_path, (ROOT / "examples" / "notebook.py").read_text().replace("examples=4", "examples=2"))
+    assert "posterise, linf ε = 0.031373, 12 examples of images-" in said
+    assert "one-step" not in said.partition("posterise")[0]
+    assert (tmp_path / "notebook-pages" / "index.html").exists()
 
 
 def test_a_result_has_the_numbers(result: bench.Result) -> None:
