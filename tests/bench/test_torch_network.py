@@ -24,7 +24,7 @@ from bench.models.torch_network import put_state, read_weights
 from bench.models.training import Trainer
 from bench.support import devices
 
-if importlib.util.find_spec("torch") is None and os.environ.get("CI") != "true":
+if importlib.util.find_spec("torch") is None and not os.environ.get("CI"):
     pytest.skip("torch is not installed: pip install 'bench-keyed-defences[torch]'", allow_module_level=True)
 import torch
 
