@@ -58,6 +58,11 @@ class BlockShuffle(Defence):
     keyed = True
     settings: BlockShuffleSettings
 
+    def __init__(self, settings: BlockShuffleSettings | None = None) -> None:
+        super().__init__(settings)
+        if self.settings.mode == "ffx":
+            self.gradient = "bpda"  # type: ignore[misc]
+
     def transform(self, images: tf.Tensor, key: int | None, state: Mapping[str, np.ndarray]) -> tf.Tensor:
         if key is None:
             raise UsageError("block-shuffle needs a key")

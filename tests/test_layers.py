@@ -35,7 +35,7 @@ EVALUATION = (*MODELS, "bench.executors", "bench.keysearch", "bench.evaluation",
 EVERYTHING = (
     *EVALUATION, "ray", "attacks", "attacks.engines", "attacks.parts", "attacks.strategies", "bench.commands",
     "bench.cli", "bench.python_api", "bench.python_arguments", "bench.reproduction", "bench.result", "bench.site",
-    "defences", "leaderboard",
+    "bench.testing", "defences", "leaderboard",
 )  # fmt: skip
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "attacks.parts": ("bench.api", *TENSORS),
     "attacks.strategies": ("attacks.parts", "bench.api", *TENSORS),
     "defences": ("bench.api", *TENSORS),
-    "examples": ("bench", "bench.api", *TENSORS),
+    "examples": ("bench", "bench.api", "bench.testing", *TENSORS),
     # The contract, and what everything stands on.
     "bench": ("bench.errors",),
     "bench.attacker_keys": (),
@@ -68,6 +68,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "bench.data": (*CONTRACT, *TENSORS),
     "bench.store": ("bench.api", "bench.norms", "bench.support"),
     "bench.models": (*CONTRACT, *TENSORS, "bench.data", "bench.store"),
+    "bench.testing": ("bench.api", "bench.models", "bench.norms", "bench.registry", "bench.support", *TENSORS),
     "bench.executors": (*MODELS, "ray"),
     "bench.keysearch": (*MODELS, "bench.executors"),
     "bench.evaluation": (*MODELS, "bench.executors", "bench.keysearch"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -44,7 +46,11 @@ def network() -> Network:
 @pytest.fixture(scope="session")
 def sources(network: Network) -> dict[bool, ModelSource]:
     """The network as a transfer source and as an exact one; kept, and what is compiled for them with them."""
-    return {exact: ModelSource("network", network, exact=exact) for exact in (False, True)}
+    plain = ModelSource("network", network)
+    vars(plain)["_compiled"] = {}  # so that the two share what engines compile for them
+    exact = copy.copy(plain)
+    exact.exact = True
+    return {False: plain, True: exact}
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import pytest
 from bench.api import UsageError
 from tests.attacks.conftest import a_batch
 from tests.attacks.test_balls import distance
-from tests.attacks.test_engines import assert_same, ignore, rows_of
+from tests.attacks.test_engines import ignore, rows_of
 
 pytest.importorskip("foolbox")
 
@@ -35,7 +35,9 @@ def test_a_foolbox_attack_is_an_engine(name: str, norm: str, epsilon: float, sou
     assert distance(norm, result.images, batch.images).max() <= epsilon + 1e-6
     assert (result.queries > 1).all()
     rows = np.array([2, 0])
-    assert_same(engine.run(source, rows_of(batch, rows, 1), ignore), result, rows)
+    again = engine.run(source, rows_of(batch, rows, 1), ignore)
+    for column in ("images", "success", "margin", "restart", "queries"):
+        np.testing.assert_array_equal(getattr(again, column), getattr(result, column)[rows], err_msg=column)
 
 
 def test_names_that_are_not_there_and_norms_that_do_not_fit_are_refused(source: Any, network: Any) -> None:

@@ -10,6 +10,8 @@ import keras
 import numpy as np
 import pytest
 
+from bench import registry
+from bench.testing import check_strategy
 from tests import tiny
 from tests.conftest import bench
 
@@ -30,6 +32,16 @@ def run(world: Path, *options: str) -> dict[tuple[str, str], dict[str, Any]]:
     assert done.returncode == 0, done.stderr
     cells = json.loads(bench("results", "--format", "json", cwd=world).stdout)
     return {(cell["attack"], cell["source"]): cell for cell in cells}
+
+
+MORE = {"transfer": "transfer[surrogates=1]", "bpda": "bpda[reconstructions=1]"}
+STRATEGIES = [name for name in registry.strategy_classes() if registry.entry("attacks", name).built_in]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_keeps_the_contract(name: str) -> None:
+    further = ("key-leaked-bypass",) if name == "key-leaked" else ()
+    check_strategy(MORE.get(name, name), sources=further)
 
 
 @pytest.mark.needs_process

@@ -22,6 +22,7 @@ from bench.data import datasets
 from bench.models import artifacts, catalogue, recipe, weights
 from bench.models.architecture import Architecture, NotInstalled
 from bench.models.weights import weights_by_name
+from bench.testing import check_network
 from tests import packages, tiny
 from tests.conftest import bench
 from tests.networks import wide
@@ -69,6 +70,10 @@ class Plain(Network):
     def timed_by(self):
         return Plain(dataclasses.replace(self.settings, channels=self.settings.channels[:1]))
 '''
+CONTRACT = (
+    "wide-resnet[depth=10,width=1]", "fast-cnn[widths=8+8]", "fast-cnn[widths=8+8,front=learned]",
+    "fast-cnn[widths=8+8,front=pixelwise]",
+)  # fmt: skip
 REQUEST = "plain[channels=4+6+8]"
 PLAIN = tiny.TOML.replace("depth = 10\nwidth = 1", f'network = "{REQUEST}"')
 
@@ -141,6 +146,16 @@ def put_untrained(run_: spec.Spec) -> None:
         wanted = catalogue.spec_for(run_, images, name, registry.defence(name, {}), key)
         record = {"clean_accuracy": 0.5, "test_images": 10_000, "seconds": 0}
         artifacts.save(wanted.fingerprint, wanted.as_json(), weights.arrays_of(wanted.build(), {}), record)
+
+
+@pytest.mark.parametrize("request_", CONTRACT)
+def test_every_network_keeps_the_contract(request_: str) -> None:
+    check_network(request_, shape=(8, 8, 3))
+
+
+def test_every_built_in_network_is_held_to_it() -> None:
+    built_in = {name for name, entry in registry.entries("networks").items() if entry.built_in}
+    assert built_in == {registry.parse(request)[0] for request in CONTRACT}
 
 
 def test_a_value_goes_to_json_and_text_and_back(plain: dict[str, str]) -> None:

@@ -13,6 +13,7 @@ from bench import registry
 from bench.api import Defence, UsageError
 from bench.data import datasets
 from bench.support import devices
+from bench.testing import check_defence
 from defences.block_shuffle import BlockShuffle, BlockShuffleSettings, generator
 from defences.colour import MEAN, STD
 from defences.jpeg import compress
@@ -20,18 +21,24 @@ from defences.pca import PcaBlock, PcaBlockSettings, PcaFull, PcaFullSettings
 
 devices.configure()
 IMAGES = datasets.load("cifar10").test.first(40).unit()
-KEY, OTHER = 5, -(2**63)
+KEY = 5
 NAMES = [
     name
     for name in registry.entries("defences")
     if registry.entries("defences")[name].package == "bench-keyed-defences"
 ]
-SMALL = {"linac": {"width": 16, "epochs": 1}, "pca-full": {"components": 30}, "pca-block": {"components": 20}}
-
-
-def built(name: str) -> tuple[Defence, dict[str, np.ndarray]]:
-    defence = registry.defence(name, SMALL.get(name, {}))
-    return defence, defence.fit(IMAGES)
+SMALL: dict[str, dict[str, float]] = {
+    "linac": {
+        "width": 16,
+        "layers": 2,
+        "representation_layer": 1,
+        "epochs": 1,
+        "batch_pixels": 16,
+        "learning_rate": 0.01,
+    },
+    "pca-full": {"components": 30},
+    "pca-block": {"components": 20},
+}
 
 
 def transformed(defence: Defence, state: dict[str, np.ndarray], images: np.ndarray, key: int = KEY) -> np.ndarray:
@@ -40,26 +47,18 @@ def transformed(defence: Defence, state: dict[str, np.ndarray], images: np.ndarr
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_defence_keeps_the_contract(name: str) -> None:
-    defence, state = built(name)
-    images = IMAGES[:4]
-    out = transformed(defence, state, images)
-    assert out.shape == (4, *defence.output_shape((32, 32, 3)))
-    assert out.dtype == np.float32
-    assert np.isfinite(out).all()
-    assert np.array_equal(out, transformed(defence, state, images)), "the same images and key give the same bits"
-    if defence.keyed:
-        assert np.abs(out - transformed(defence, state, images, OTHER)).max() > 0.1, "the key matters"
-        assert not {KEY, OTHER} & {value for value in vars(defence).values() if isinstance(value, int)}
-    bypass = defence.bypass((32, 32, 3))
-    assert bypass.output_shape[1:] == defence.output_shape((32, 32, 3))
-    with tf.GradientTape() as tape:
-        x = tf.constant(images)
-        tape.watch(x)
-        loss = tf.reduce_sum(defence.transform(x, KEY if defence.keyed else None, state) ** 2)
-    gradient = tape.gradient(loss, x)
-    assert gradient is not None
-    assert np.isfinite(gradient).all()
-    assert np.abs(gradient).max() > 0
+    """LINAC on small images, where float32 still resolves its gradient; test_linac.py has it in double precision."""
+    small = name == "linac"
+    check_defence(
+        registry.defence(name, SMALL.get(name, {})),
+        shape=(8, 8, 3) if small else (32, 32, 3),
+        images=IMAGES[:, :8, :8] if small else IMAGES,
+    )
+
+
+@pytest.mark.parametrize("mode", ["values", "negative", "ffx"])
+def test_block_shuffle_keeps_it_in_every_mode(mode: str) -> None:
+    check_defence(BlockShuffle(BlockShuffleSettings(mode=mode)), shape=(8, 8, 3))
 
 
 def raw(out: np.ndarray) -> np.ndarray:
