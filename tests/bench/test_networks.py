@@ -153,9 +153,22 @@ def test_every_network_keeps_the_contract(request_: str) -> None:
     check_network(request_, shape=(8, 8, 3))
 
 
+def test_a_model_from_elsewhere_keeps_the_contract() -> None:
+    """A model of Keras; one of PyTorch is in test_torch_network.py."""
+    layers = [
+        keras.layers.Conv2D(4, 3, 2),
+        keras.layers.BatchNormalization(),
+        keras.layers.Flatten(),
+        keras.layers.Dense(10),
+    ]
+    model = keras.Sequential([keras.Input((8, 8, 3)), *layers])
+    config = json.dumps(keras.saving.serialize_keras_object(model))
+    check_network(registry.network("keras", {"config": config}), shape=(8, 8, 3))
+
+
 def test_every_built_in_network_is_held_to_it() -> None:
     built_in = {name for name, entry in registry.entries("networks").items() if entry.built_in}
-    assert built_in == {registry.parse(request)[0] for request in CONTRACT}
+    assert built_in == {*(registry.parse(request)[0] for request in CONTRACT), "keras", "torch"}
 
 
 def test_a_value_goes_to_json_and_text_and_back(plain: dict[str, str]) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bench import registry
 from bench.api import ModelSource, UsageError
 from bench.data.datasets import Split
 from bench.models import statistics, torch_factory, weights
@@ -23,6 +24,7 @@ from bench.models.torch_layer import AT_ONCE, TorchLayer
 from bench.models.torch_network import put_state, read_weights
 from bench.models.training import Trainer
 from bench.support import devices
+from bench.testing import check_network
 
 if importlib.util.find_spec("torch") is None and not os.environ.get("CI"):
     pytest.skip("torch is not installed: pip install 'bench-keyed-defences[torch]'", allow_module_level=True)
@@ -85,6 +87,12 @@ def through_harness(model: keras.Model) -> Callable[[np.ndarray, np.ndarray], tu
         return found.logits, found.gradient
 
     return lambda images, labels: tuple(t.numpy() for t in compiled(tf.constant(images), tf.constant(labels)))
+
+
+@pytest.mark.parametrize("factory", ["Tiny", "Last"])
+def test_it_keeps_the_contract_of_networks(factory: str) -> None:
+    settings = {"factory": f"tests.torch_nets:{factory}", "channels": "last" if factory == "Last" else "first"}
+    check_network(registry.network("torch", settings), shape=(8, 8, 3))
 
 
 @pytest.mark.slow
