@@ -1,4 +1,4 @@
-"""Plug-ins that live in this process only, such as a class of a notebook: found by name like those of installed packages.
+"""Plug-ins and models that live in this process only, such as a class of a notebook: found by name like installed ones.
 
 Other processes get them with the set-up of a defended model, packed by cloudpickle: what a module has that can be imported
 goes by its name, a class of a script or a notebook goes with its code. The private key never does.
@@ -12,7 +12,7 @@ import hashlib
 import importlib.metadata
 import re
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import cloudpickle
@@ -34,6 +34,22 @@ class InMemory:
     name: str
     plugin: type[Plugin]
     version: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Factory:
+    """Makes a model that lives in this process only. Settings of a network name it as `memory:NAME`."""
+
+    name: str
+    make: Callable[[], Any]
+
+
+class NotHere(UsageError):
+    """Something that was in the memory of another process."""
+
+
+MEMORY = "memory"
+"""The module, as it were, that factories in memory are in."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,67 +144,81 @@ def _check_settings(plugin: type[Plugin], name: str, made: Plugin, settings: Map
         raise UsageError(f"{plugin.__name__} has values besides its settings ({', '.join(differ)}): {rule}")
 
 
-_installed: dict[str, bytes] = {}
+_packed: dict[str, bytes] = {}
 """What is installed in this process: digest to what it was packed as."""
+_factories: dict[str, Factory] = {}
 
 
 @contextlib.contextmanager
-def installed(brought: Iterable[InMemory], key: PrivateKey | None = None) -> Iterator[None]:
-    """Has these plug-ins found by name, here and in the processes that are given `packed()`, until the block ends.
+def installed(things: Iterable[InMemory | Factory], key: PrivateKey | None = None) -> Iterator[None]:
+    """Has these things found by name, here and in the processes that are given `packed()`, until the block ends.
 
     `key` is what they must not have with them.
     """
-    brought = list(brought)
-    packed = _pack(brought, key) if brought else b""
-    before = dict(_installed)
+    things = list(things)
+    own = _pack(things, key) if things else b""
+    before, factories = dict(_packed), dict(_factories)
     try:
-        _put(brought, packed)
+        _put(things, own)
         yield
     finally:
-        for one in brought:
-            registry.remove(one.kind, one.name)
-        _installed.clear()
-        _installed.update(before)
+        for one in things:
+            if isinstance(one, InMemory):
+                registry.remove(one.kind, one.name)
+        for kept, now in ((before, _packed), (factories, _factories)):
+            now.clear()
+            now.update(kept)  # type: ignore[arg-type]
 
 
 def packed() -> bytes:
-    """What of this process's plug-ins another process needs; empty if there are none."""
-    return next(reversed(_installed.values()), b"")
+    """What another process needs of what is installed here; empty if there is nothing."""
+    return next(reversed(_packed.values()), b"")
 
 
-def install(packed: bytes) -> None:
+def install(given: bytes) -> None:
     """Installs what another process has packed, for as long as this one lives; what is there already is left as it is."""
-    if packed and _digest(packed) not in _installed:
-        _put(cloudpickle.loads(packed), packed)
+    if given and _digest(given) not in _packed:
+        _put(cloudpickle.loads(given), given)
 
 
-def _put(brought: Iterable[InMemory], packed: bytes) -> None:
-    for one in brought:
+def factory(name: str) -> Callable[[], Any]:
+    """The factory of this name."""
+    if name not in _factories:
+        raise NotHere(f"{MEMORY}:{name} was in the memory of another process, and is not here: bring it again")
+    return _factories[name].make
+
+
+def _put(things: Iterable[InMemory | Factory], own: bytes) -> None:
+    for one in things:
+        if isinstance(one, Factory):
+            _factories[one.name] = one
+            continue
         values = {"__module__": one.plugin.__module__, "__doc__": one.plugin.__doc__, "version": one.version}
         plugin = type(one.plugin.__name__, (one.plugin,), values)
         group = registry.GROUPS[one.kind]
         place = f"{one.plugin.__module__}:{one.plugin.__qualname__}"
         point = importlib.metadata.EntryPoint(one.name, place, f"bench.{group.name}")
         registry.install(one.kind, EntryInMemory(group, one.name, PACKAGE, point, plugin))
-    if packed:
-        _installed[_digest(packed)] = packed
+    if own:
+        _packed[_digest(own)] = own
 
 
-def _pack(brought: list[InMemory], key: PrivateKey | None) -> bytes:
-    names = ", ".join(one.plugin.__name__ for one in brought)
-    for one in brought:  # in another process there is no module to look names of types up in
-        settings = one.plugin.Settings
-        settings.__annotations__ = {**settings.__annotations__, **typing.get_type_hints(settings)}
+def _pack(things: list[InMemory | Factory], key: PrivateKey | None) -> bytes:
+    names = ", ".join(one.plugin.__name__ if isinstance(one, InMemory) else one.name for one in things)
+    for one in things:  # in another process there is no module to look names of types up in
+        if isinstance(one, InMemory):
+            settings = one.plugin.Settings
+            settings.__annotations__ = {**settings.__annotations__, **typing.get_type_hints(settings)}
     try:
-        packed: bytes = cloudpickle.dumps(brought)
+        own: bytes = cloudpickle.dumps(things)
     except Exception as error:
         raise UsageError(f"{names}: cannot be sent to the processes that attack ({error})") from error
-    if key is not None and _holds(packed, key):
+    if key is not None and _holds(own, key):
         raise UsageError(
             f"{names}: the private key is among what it refers to (a global, a default, a closure), and attacks would "
             "get it: a transform is given the key as an argument"
         )
-    return packed
+    return own
 
 
 def _holds(packed: bytes, key: PrivateKey) -> bool:

@@ -20,6 +20,7 @@ from bench.evaluation import session
 from bench.evaluation.run import Options
 from bench.executors import base
 from bench.keys import PrivateKey
+from bench.models import torch_in_memory
 from bench.models.brought import Given
 from bench.python_arguments import AttackArgument, DefenceArgument, count
 from bench.result import Result
@@ -28,6 +29,7 @@ from bench.support.progress import Reporter, Say
 if TYPE_CHECKING:
     import keras
     import numpy as np
+    import torch
 
 
 class EvaluationFailed(BenchError):
@@ -51,7 +53,7 @@ def evaluate(
     images: np.ndarray | None = None,
     labels: np.ndarray | Sequence[int] | None = None,
     classes: int | Sequence[str] | None = None,
-    classifier: str | keras.Model | None = None,
+    classifier: str | keras.Model | torch.nn.Module | None = None,
     weights: str | Path | None = None,
     probabilities: bool = False,
     sources: str | Sequence[str] = (),
@@ -110,7 +112,8 @@ def evaluate(
         )
         options = Options(count("batch_size", batch_size), count("shard_size", shard_size), keep_images, train, command)
         start = functools.partial(_executor, executor, base.Limits(count("workers", workers)))
-        with in_memory.installed(wanted.plugins, private):
+        modules = [torch_in_memory.factory_of(classifier)] if torch_in_memory.is_module(classifier) else []
+        with in_memory.installed([*wanted.plugins, *modules], private):
             result = _stored(request, None if db is None else str(db), options, start, Reporter(quiet=quiet))
     if result.failed:
         raise EvaluationFailed(result.summary.problem, result)
@@ -136,6 +139,8 @@ def _executor(request: str, limits: base.Limits, say: Say) -> contextlib.closing
 
 def _outputs(classifier: Any) -> int | None:
     """How many classes a model in memory knows, if it says so."""
+    if torch_in_memory.is_module(classifier):
+        return torch_in_memory.outputs(classifier)
     shape = getattr(classifier, "output_shape", None)
     return shape[-1] if isinstance(shape, tuple) and isinstance(shape[-1], int) else None
 

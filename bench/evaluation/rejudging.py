@@ -14,6 +14,7 @@ from bench.data import datasets
 from bench.evaluation import images
 from bench.evaluation.referee import Referee
 from bench.evaluation.stored_board import Row, StoredBoard
+from bench.in_memory import NotHere
 from bench.keys import PrivateKey
 from bench.models import artifacts, classifier
 from bench.models import recipe as recipes
@@ -117,5 +118,8 @@ def _referee(board: StoredBoard, key: PrivateKey, more_artifacts: Path | None) -
     if plugin.version != defence["version"]:
         raise CannotJudge(f"{defence['name']} is of version {plugin.version} here, not {defence['version']}")
     shape = plugin.output_shape(dataset.shape)
-    loaded = classifier.load(network, shape, len(dataset.classes), artifact.weights, artifact.weights_sha256)
+    try:
+        loaded = classifier.load(network, shape, len(dataset.classes), artifact.weights, artifact.weights_sha256)
+    except NotHere as error:
+        raise CannotJudge(str(error)) from error
     return Referee(plugin, loaded, key if defence["keyed"] else None, dataset.shape), examples

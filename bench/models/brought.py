@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from bench import registry
+from bench import in_memory, registry
 from bench.api import Defence, Shape, UsageError, attacker_key
 from bench.data.datasets import Dataset
-from bench.models import catalogue, weights
+from bench.models import catalogue, torch_in_memory, weights
 from bench.models.architecture import Architecture
 from bench.models.artifacts import Artifact
 from bench.models.artifacts import find as find_artifact
@@ -41,7 +41,8 @@ class Given:
     """A classifier as its owner gives it."""
 
     model: Any
-    """'FILE.keras', 'torch:package.module:factory' (with '@FILE' for its weights), or a Keras model in memory."""
+    """'FILE.keras', 'torch:package.module:factory' (with '@FILE' for its weights), or a model of Keras or PyTorch in
+    memory."""
     weights: Path | None = None
     """Of a PyTorch classifier, if they are not named with it."""
     probabilities: bool = False
@@ -166,7 +167,34 @@ def _in_memory(given: Given, shape: Shape, classes: int) -> Brought:
 
     if isinstance(given.model, keras.Model):
         return _of_keras(given.model, given, shape, classes, {"brought_from": "a model in memory"})
-    raise UsageError("it is no Keras model, nor the text 'FILE.keras' or 'torch:package.module:factory'")
+    if torch_in_memory.is_module(given.model):
+        return _of_torch(given, shape, classes)
+    raise UsageError(
+        "it is no Keras model or torch.nn.Module, nor the text 'FILE.keras' or 'torch:package.module:factory'"
+    )
+
+
+def _of_torch(given: Given, shape: Shape, classes: int) -> Brought:
+    """A module in memory, which is installed there (`bench.in_memory`); it reads channels first, or else last."""
+    from bench.models import torch_network
+    from bench.models.torch_weights import as_float32
+
+    if given.weights is not None:
+        raise UsageError(f"--weights {given.weights} is for {TORCH}…: a module in memory has its own")
+    name = torch_in_memory.name_of(given.model)
+    settings = {"factory": f"{in_memory.MEMORY}:{name}", "output": given.output}
+    try:
+        network = Architecture.named("torch", settings)
+        model = network.build(shape, classes)
+    except UsageError as error:
+        network = Architecture.named("torch", {**settings, "channels": "last"})
+        try:
+            model = network.build(shape, classes)
+        except UsageError:
+            raise error from None
+    state = {key: as_float32(value, name, key) for key, value in given.model.state_dict().items()}
+    torch_network.put_state(model, state, Path(name))
+    return Brought(network, model, {"brought_from": "a module in memory"})
 
 
 def check(brought: Brought, given: Given, images: np.ndarray) -> None:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from bench import in_memory
 from bench.api import Shape, UsageError
 from bench.registry import did_you_mean
 
@@ -60,6 +61,8 @@ def module_of(factory: str, shape: Shape, classes: int) -> torch.nn.Module:
 
 def _found(factory: str) -> Callable[..., Any]:
     module_name, _, name = factory.partition(":")
+    if module_name == in_memory.MEMORY:
+        return in_memory.factory(name)
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # as `python -m` finds it; behind everything that is installed
     try:
