@@ -132,6 +132,11 @@ class Network(Plugin):
         """The layer, if there is one, whose output is laid out like the image: recipes may shift and flip it there."""
         return None
 
+    def code(self) -> str | None:
+        """The code that its settings name and that building it runs, if there is any: with somebody else's results it
+        is run only where the user names it too (`bench import --factory`)."""
+        return None
+
     def timed_by(self) -> Network:
         """A cheaper one of its kind, for `bench plan`: its time, times the ratio of their costs, stands for this one's."""
         return self

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bench.commands.options import db_option, examples, key_option
+from bench.commands.options import db_option, examples, factory_option, key_option
 from bench.support import devices
 
 
@@ -16,7 +16,8 @@ from bench.support import devices
 @click.argument("file", type=click.Path(path_type=Path))
 @db_option
 @key_option
-def import_(file: Path, db: str, key_file: Path | None) -> None:
+@factory_option
+def import_(file: Path, db: str, key_file: Path | None, factories: tuple[str, ...]) -> None:
     """Take over somebody's exported results: checked, judged again with their weights and key where those are here.
 
     Results that could not be judged here are shown as such, and count towards nothing.
@@ -29,7 +30,7 @@ def import_(file: Path, db: str, key_file: Path | None) -> None:
     devices.configure()
     from bench.exchange import importing
 
-    done = importing.import_(file, db, images.folder_of(db), key, reporter.track)
+    done = importing.import_(file, db, images.folder_of(db), key, reporter.track, frozenset(factories))
     for reason in done.unjudged.values():
         click.echo(f"not judged here: {reason}")
     click.echo(f"{done.cells} cells and {done.rows} rows taken over, {done.there_already} rows were there already")

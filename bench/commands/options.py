@@ -64,6 +64,13 @@ seed_option = click.option("--seed", type=int, help="Seed of all attacks.")
 site_option = click.option(
     "--out", type=click.Path(path_type=Path), help="Folder of the site.  [default: leaderboard, beside the database]"
 )
+factory_option = click.option(
+    "--factory",
+    "factories",
+    multiple=True,
+    metavar="MODULE:NAME",
+    help="Code that may be run to build a PyTorch network of imported results, again for more; none is by itself.",
+)
 no_train_option = click.option("--no-train", is_flag=True, help="Refuse to train a classifier that is not there yet.")
 quiet_option = click.option("--quiet", is_flag=True, help="No progress, only the result.")
 format_option = click.option(

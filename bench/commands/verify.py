@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bench.commands.options import db_option, examples, key_option, opened
+from bench.commands.options import db_option, examples, factory_option, key_option, opened
 from bench.errors import BenchError, UsageError
 from bench.support import devices
 
@@ -16,8 +16,9 @@ from bench.support import devices
 )
 @db_option
 @key_option
+@factory_option
 @click.option("--zoo", is_flag=True, help="Instead, measure the models that come with the package on all test images.")
-def verify(db: str, key_file: Path | None, zoo: bool) -> None:
+def verify(db: str, key_file: Path | None, factories: tuple[str, ...], zoo: bool) -> None:
     """Judge every stored adversarial image again from nothing, and compare with every stored row."""
     if zoo:
         _verify_zoo()
@@ -29,9 +30,11 @@ def verify(db: str, key_file: Path | None, zoo: bool) -> None:
     key, reporter = keys.load(key_file), Reporter()
     with opened(db) as database:
         devices.configure()
+        from bench.evaluation.rejudging import Elsewhere
         from bench.evaluation.verify import verify as check
 
-        findings = check(database, images.folder_of(db), key, reporter.track)
+        elsewhere = Elsewhere(factories=frozenset(factories))
+        findings = check(database, images.folder_of(db), key, reporter.track, elsewhere)
     problems = [*findings.problems, *findings.unjudged.values()]
     for problem in problems:
         click.echo(problem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,18 +30,28 @@ class CannotJudge(BenchError):
     """What is needed to judge a board is not here; nothing is known against it."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Elsewhere:
+    """What somebody else's results bring with them, and how far it is trusted."""
+
+    artifacts: Path | None = None
+    """A folder of artifacts besides those of this machine."""
+    factories: frozenset[str] = frozenset()
+    """Code that may be run to build their networks: the user has named it."""
+
+
 class Judge:
     """Judges boards one after the other; those of one defended model share its referee."""
 
-    def __init__(self, folder: Path, key: PrivateKey, more_artifacts: Path | None, tracker: Tracker) -> None:
-        self._folder, self._key, self._more_artifacts, self._tracker = folder, key, more_artifacts, tracker
+    def __init__(self, folder: Path, key: PrivateKey, elsewhere: Elsewhere, tracker: Tracker) -> None:
+        self._folder, self._key, self._elsewhere, self._tracker = folder, key, elsewhere, tracker
         self._referees: dict[tuple[int, str, int], tuple[Referee, datasets.Split]] = {}
 
     def judge(self, board: StoredBoard) -> None:
         """Judges every finished shard of a board; raises CannotJudge where what that takes is not here."""
         shared = (board.row["defence_id"], board.row["dataset"], board.row["n_examples"])
         if shared not in self._referees:
-            self._referees[shared] = _referee(board, self._key, self._more_artifacts)
+            self._referees[shared] = _referee(board, self._key, self._elsewhere)
         referee, examples = self._referees[shared]
         if examples.fingerprint != board.row["examples_sha256"]:
             raise CannotJudge(
@@ -99,9 +110,9 @@ class Judge:
         return images.load(self._folder, shard["images_file"], shard["images_sha256"])
 
 
-def _referee(board: StoredBoard, key: PrivateKey, more_artifacts: Path | None) -> tuple[Referee, datasets.Split]:
+def _referee(board: StoredBoard, key: PrivateKey, elsewhere: Elsewhere) -> tuple[Referee, datasets.Split]:
     defence = board.defence
-    artifact = artifacts.with_weights(defence["weights_sha256"], more_artifacts)
+    artifact = artifacts.with_weights(defence["weights_sha256"], elsewhere.artifacts)
     if artifact is None:
         raise CannotJudge(f"the weights it was judged with ({defence['weights_sha256'][:12]}…) are not here")
     if fingerprint(artifact.spec) != artifact.fingerprint:
@@ -115,6 +126,8 @@ def _referee(board: StoredBoard, key: PrivateKey, more_artifacts: Path | None) -
         network = recipes.network_of(artifact.spec["recipe"])
     except BenchError as error:
         raise CannotJudge(str(error)) from error
+    if (code := network.code()) and not artifacts.is_own(artifact) and code not in elsewhere.factories:
+        raise CannotJudge(f"its network is made by {code}, code that is run only if you name it: --factory {code}")
     if plugin.version != defence["version"]:
         raise CannotJudge(f"{defence['name']} is of version {plugin.version} here, not {defence['version']}")
     shape = plugin.output_shape(dataset.shape)

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Engine as Database
 
 from bench.api import BenchError
 from bench.evaluation.record_checks import check_records
-from bench.evaluation.rejudging import CannotJudge, Judge
+from bench.evaluation.rejudging import CannotJudge, Elsewhere, Judge
 from bench.evaluation.stored_board import Findings, Row, StoredBoard
 from bench.keys import PrivateKey
 from bench.store import identity, schema
@@ -20,15 +20,15 @@ from bench.support.progress import Track, untracked
 
 
 def verify(
-    database: Database, folder: Path, key: PrivateKey, track: Track = untracked, more_artifacts: Path | None = None
+    database: Database, folder: Path, key: PrivateKey, track: Track = untracked, elsewhere: Elsewhere | None = None
 ) -> Findings:
-    """Goes over every board of the database. `more_artifacts` is a folder of artifacts besides those of this machine."""
+    """Goes over every board of the database. `elsewhere` is what came with somebody's results."""
     findings = Findings()
     with database.connect() as connection:
         tables, rows = _tables(connection), _rows_per_board(connection)
     _check_identities(tables, findings)
     with track("verifying", sum(rows.values())) as tracker:
-        judge = Judge(folder, key, more_artifacts, tracker)
+        judge = Judge(folder, key, elsewhere or Elsewhere(), tracker)
         for row in tables["board"].values():
             board, end = StoredBoard(database, tables, row, findings), tracker.done + rows[row["id"]]
             check_records(board)

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine as Database
 
 from bench.evaluation import doubts
+from bench.evaluation.rejudging import Elsewhere
 from bench.evaluation.verify import verify
 from bench.exchange.archive import Archive
 from bench.exchange.examining import examine
@@ -39,14 +40,24 @@ class Imported:
     unjudged: Mapping[int, str]
 
 
-def import_(path: Path, db: str, folder: Path, key: PrivateKey, track: Track = untracked) -> Imported:
-    """Checks an archive, judges it again where that is possible, and only then writes its results."""
+def import_(
+    path: Path,
+    db: str,
+    folder: Path,
+    key: PrivateKey,
+    track: Track = untracked,
+    factories: frozenset[str] = frozenset(),
+) -> Imported:
+    """Checks an archive, judges it again where that is possible, and only then writes its results.
+
+    `factories` name code that may be run to build its networks.
+    """
     with Archive(path) as archive, tempfile.TemporaryDirectory() as name:
         staged = Path(name)
         tables, rows = examine(archive, staged)
         stage = open_database(str(staged / "stage.db"), create=True)
         _fill(stage, tables, rows)
-        found = verify(stage, staged / "images", key, track, staged / "artifacts")
+        found = verify(stage, staged / "images", key, track, Elsewhere(staged / "artifacts", factories))
         stage.dispose()
         if found.problems:
             archive.refuse(

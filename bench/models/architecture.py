@@ -110,6 +110,10 @@ class Architecture:
         """The layer whose output is laid out like the image, if there is one."""
         return self._network.picture_layer()
 
+    def code(self) -> str | None:
+        """The code that building it runs, if its settings name any."""
+        return self._network.code()
+
     def timed_by(self) -> Architecture:
         """A cheaper one of its kind, to be timed in its place; itself where it has none."""
         return self._of(self.name, self._network.timed_by())

@@ -70,6 +70,11 @@ def imported() -> Path:
     return home() / "imported"
 
 
+def is_own(artifact: Artifact) -> bool:
+    """Whether it was made here or came with the package, and not with somebody's results."""
+    return artifact.path.parent in (home() / "artifacts", ZOO)
+
+
 def with_weights(digest: str, more: Path | None = None) -> Artifact | None:
     """The artifact with these very weights, also of imported ones; `more` is another folder to look in."""
     roots = (home() / "artifacts", ZOO, imported(), *([more] if more else []))

@@ -53,6 +53,9 @@ class TorchNetwork(Network):
         outputs = TorchLayer(module, classes, name="torch")(images)
         return keras.Model(images, as_logits(outputs, self.settings.output))
 
+    def code(self) -> str | None:
+        return self.settings.factory
+
     def cost(self, shape: Shape, classes: int) -> int:
         module = self._module(shape, classes)
         from torch.utils.flop_counter import FlopCounterMode

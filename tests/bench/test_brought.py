@@ -17,9 +17,13 @@ from bench import keys, registry, spec
 from bench.api import UsageError
 from bench.data import datasets
 from bench.evaluation import session
+from bench.evaluation.rejudging import Elsewhere
+from bench.evaluation.stored_board import Findings
+from bench.evaluation.verify import verify
 from bench.models import brought, keras_network, weights
 from bench.models.architecture import Architecture
 from bench.models.brought import Given
+from bench.store.database import open_database
 from tests import tiny
 from tests.conftest import bench
 
@@ -226,7 +230,7 @@ def test_every_kind_of_source_is_made_against_a_brought_classifier(world: Path) 
 
 
 @pytest.mark.needs_process
-def test_its_results_are_verified_exported_and_imported(world: Path) -> None:
+def test_its_results_are_verified_exported_and_imported(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     smoke = ("--preset", "smoke", "--examples", "3", "--norm", "linf", "--db", "smoke.db")
     attacks = ("--attack", "pgd[steps=2]@nominal", "--attack", "square[queries=5]@nominal")
     done = call(world, "run", "--defence", "block-shuffle", "--classifier", "mixer.keras", *smoke, *attacks)
@@ -237,7 +241,22 @@ def test_its_results_are_verified_exported_and_imported(world: Path) -> None:
     assert call(world, "export", "all.zip", "--db", "smoke.db", "--with-weights").returncode == 0
     imported = call(world, "import", "all.zip", "--db", "elsewhere.db", home="other")
     assert imported.returncode == 0, imported.stderr
-    assert "9 rows judged again, 0 problems" in call(world, "verify", "--db", "elsewhere.db", home="other").stdout
+    found = verified_elsewhere(world, monkeypatch)
+    assert (found.rows, found.unjudged) == (9, {})
+    monkeypatch.setattr(keras_network.KerasNetwork, "code", lambda self: "somebody:model")
+    assert "is run only if you name it: --factory somebody:model" in verified_elsewhere(world, monkeypatch).unjudged[1]
+    found = verified_elsewhere(world, monkeypatch, Elsewhere(factories=frozenset({"somebody:model"})))
+    assert (found.rows, found.unjudged) == (9, {})
+
+
+def verified_elsewhere(world: Path, monkeypatch: pytest.MonkeyPatch, trusted: Elsewhere | None = None) -> Findings:
+    """What a verification finds where the results were imported."""
+    monkeypatch.setenv("BENCH_HOME", str(world / "other"))
+    database = open_database(str(world / "elsewhere.db"), create=False)
+    try:
+        return verify(database, world / "elsewhere.images", keys.load(None), elsewhere=trusted)
+    finally:
+        database.dispose()
 
 
 @pytest.mark.needs_process
