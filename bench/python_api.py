@@ -171,5 +171,7 @@ def _python_names() -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        text = re.sub(r"--([a-z][a-z-]*)", lambda at: _PYTHON_NAMES.get(at[1], at[1].replace("-", "_")), str(error))
+        text = re.sub(
+            r"(?<![\w/.-])--([a-z][a-z-]*)", lambda at: _PYTHON_NAMES.get(at[1], at[1].replace("-", "_")), str(error)
+        )
         raise UsageError(text) from error.__cause__
