@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from bench.commands.options import (
+    ClassifierOptions,
     SpecOptions,
+    classifier_options,
     db_option,
     defences_option,
     examples,
@@ -40,12 +42,14 @@ WIDTH = 104  # of the table: a count that is cut off says nothing
     "--attack", "attacks", multiple=True, default=("all",), show_default=True, help="As of 'bench run', again for more."
 )
 @spec_options()
+@classifier_options
 @db_option
 @key_option
 def plan(
     defences: tuple[str, ...],
     attacks: tuple[str, ...],
     spec_options: SpecOptions,
+    classifier: ClassifierOptions,
     db: str,
     key_file: Path | None,
 ) -> None:
@@ -58,7 +62,12 @@ def plan(
     from bench.evaluation import forecast, session
     from bench.support.progress import Reporter, duration
 
-    request = session.Request(spec_options.resolve(), defences, attacks, keys.load(key_file))
+    key, own_weights = keys.load(key_file), classifier.own_weights
+    request = session.Request(
+        spec_options.resolve(), defences, attacks, key, own_weights, classifier=classifier.given()
+    )
+    if request.classifier is not None:
+        devices.configure()  # it is tried first
     plans, reporter = session.planned(request), Reporter()
     devices.configure()
     found = []

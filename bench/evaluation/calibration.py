@@ -56,9 +56,17 @@ class Calibration:
     """The passes that a defence's sources need, each timed the first time it is asked for; `say` is told which."""
 
     def __init__(
-        self, spec: Spec, dataset: Dataset, name: str, defence: Defence, say: Callable[[str], None] = lambda text: None
+        self,
+        spec: Spec,
+        dataset: Dataset,
+        name: str,
+        defence: Defence,
+        say: Callable[[str], None] = lambda text: None,
+        brought: Architecture | None = None,
     ) -> None:
+        """`brought` is the network of a defended classifier that was made elsewhere: its own sources have it too."""
         self._spec, self._dataset, self._name, self._defence, self._say = spec, dataset, name, defence, say
+        self._brought = brought
         self._known: dict[tuple[object, ...], Seconds] = {}
         self.stand_ins: dict[str, str] = {}
         """Networks that were timed by cheaper ones, and by which."""
@@ -86,9 +94,11 @@ class Calibration:
 
     def network(self, source: SourceDescription) -> Seconds:
         """The source's network alone."""
-        wanted = recipe_of(self._spec, self._name, source).network
-        timed, classes = wanted.timed_by(), len(self._dataset.classes)
+        wanted, classes = recipe_of(self._spec, self._name, source).network, len(self._dataset.classes)
         shape = self._variant(source.through[0]).output_shape(self._shape) if source.through else self._shape
+        if source.through and self._brought is not None and self._brought.reads(shape, classes):
+            wanted = self._brought
+        timed = wanted.timed_by()
         seconds = self._once(
             ("network", str(timed), shape),
             f"{timed} on {'×'.join(map(str, shape))}",

@@ -81,13 +81,15 @@ class Training:
     seconds: float
 
 
-def training(spec: Spec, name: str, pairs: Sequence[Pair], images: int, calibration: Calibration) -> Training:
-    """The defended classifier and every source: epochs × images, and the attack's steps in adversarial training.
+def training(
+    spec: Spec, name: str, pairs: Sequence[Pair], images: int, calibration: Calibration, with_defended: bool = True
+) -> Training:
+    """Every source, and the defended classifier unless it was given: epochs × images, and an adversary's steps.
 
     A step of training goes back to the weights as well, which costs as much again as going back to the image.
     Transforms are not gone back through; a recipe with `copies` computes so many of an image, others one per epoch.
     """
-    wanted = [defended(name), *_trained(pairs)]
+    wanted = [*([defended(name)] if with_defended else []), *_trained(pairs)]
     passes, seconds = 0, 0.0
     for source in wanted:
         recipe = recipe_of(spec, name, source)

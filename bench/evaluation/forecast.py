@@ -52,9 +52,16 @@ def forecasts(request: Request, plans: Sequence[Planned], database: Database | N
         name, defence = spec.defence(one.defence)
         done = {} if database is None else _stored(request, one, database, say)
         left = {pair.name: total - done.get(pair.name, 0) for pair in one.pairs}
-        calibration = Calibration(spec, images, name, defence, say)
+        calibration = Calibration(spec, images, name, defence, say, one.brought.network if one.brought else None)
         lines = estimate.lines(one.pairs, left, len(spec.norms), calibration)
-        training = estimate.training(spec, name, one.pairs, _training_images(images), calibration)
+        training = estimate.training(
+            spec,
+            name,
+            one.pairs,
+            _training_images(images),
+            calibration,
+            one.brought is None and request.weights is None,
+        )
         yield Forecast(one.defence, lines, training, calibration.stand_ins)
 
 
@@ -70,7 +77,9 @@ def _training_images(images: Dataset) -> int:
 def _stored(request: Request, one: Planned, database: Database, say: Say) -> dict[str, int]:
     """How many examples per pair are stored already, over all norms; none where the defended model is not there yet."""
     try:
-        ready = contest.prepare(request.spec, one.defence, request.key, None, False, say)
+        ready = contest.prepare(
+            request.spec, one.defence, request.key, request.weights, False, say, brought=one.brought
+        )
     except UsageError:
         return {}
     boards = [ready.board_row(norm)["fingerprint"] for norm in request.spec.norms]

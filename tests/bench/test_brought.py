@@ -16,7 +16,7 @@ import pytest
 from bench import keys, registry, spec
 from bench.api import UsageError
 from bench.data import datasets
-from bench.evaluation import session
+from bench.evaluation import forecast, session
 from bench.evaluation.rejudging import Elsewhere
 from bench.evaluation.stored_board import Findings
 from bench.evaluation.verify import verify
@@ -289,6 +289,19 @@ def test_bad_input_is_refused_before_anything_is_written(
     with pytest.raises(UsageError, match=re.escape(said)) as caught:
         session.planned(session.Request(**{**given, **changes}))
     assert "\n" not in str(caught.value)
+
+
+def test_a_plan_times_its_network_and_does_not_train_it(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(world)
+    chosen = spec.resolve("tiny.toml", dataset="mine.npz")
+    said: list[str] = []
+    trained = {}
+    for name, given in {"trained": None, "brought": Given("dense.keras")}.items():
+        wanted = session.Request(chosen, ("block-shuffle",), ("pgd@bypass",), keys.load(None), classifier=given)
+        (found,) = forecast.forecasts(wanted, session.planned(wanted), None, said.append)
+        trained[name] = found.training.models
+    assert trained == {"trained": 2, "brought": 1}, "the bypass, and a classifier that is not brought"
+    assert any(line.startswith("timing keras[config=sha256:") for line in said)
 
 
 @pytest.mark.needs_process
