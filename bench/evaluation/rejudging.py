@@ -19,6 +19,7 @@ from bench.in_memory import NotHere
 from bench.keys import PrivateKey
 from bench.models import artifacts, classifier
 from bench.models import recipe as recipes
+from bench.models.architecture import NotInstalled
 from bench.store import identity, schema
 from bench.support.fingerprint import fingerprint
 from bench.support.progress import Tracker
@@ -133,6 +134,6 @@ def _referee(board: StoredBoard, key: PrivateKey, elsewhere: Elsewhere) -> tuple
     shape = plugin.output_shape(dataset.shape)
     try:
         loaded = classifier.load(network, shape, len(dataset.classes), artifact.weights, artifact.weights_sha256)
-    except NotHere as error:
+    except (NotHere, NotInstalled) as error:
         raise CannotJudge(str(error)) from error
     return Referee(plugin, loaded, key if defence["keyed"] else None, dataset.shape), examples

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench import in_memory
 from bench.api import Shape, UsageError
+from bench.models.architecture import NotInstalled
 from bench.registry import did_you_mean
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def torch_library() -> Any:
     try:
         return importlib.import_module("torch")
     except ImportError as error:
-        raise UsageError(f"network torch needs PyTorch, which cannot be imported here ({error}): {INSTALL}") from None
+        raise NotInstalled(f"network torch needs PyTorch, which cannot be imported here ({error}): {INSTALL}") from None
 
 
 def check_name(factory: str) -> None:
@@ -70,7 +71,7 @@ def _found(factory: str) -> Callable[..., Any]:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise UsageError(f"network torch: {module_name} cannot be imported: {line_of(error)}") from error
-        raise UsageError(
+        raise NotInstalled(
             f"network torch: there is no module {error.name} (of {factory}); install it, or run where its file is"
         ) from None
     except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -349,7 +350,7 @@ def test_what_is_wrong_with_a_network_is_named(settings: Mapping[str, str], said
 
 
 def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(UsageError, match=r"needs PyTorch, .*: pip install 'bench-keyed-defences\[torch\]'"):
         network("Tiny").build(SHAPE, 10)
 
@@ -357,7 +358,7 @@ def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_module_in_the_current_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "of_a_user.py").write_text("from tests.torch_nets import Tiny as net")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", list(__import__("sys").path))
+    monkeypatch.setattr("sys.path", list(sys.path))
     assert isinstance(torch_factory.module_of("of_a_user:net", SHAPE, 10), torch_nets.Tiny)
 
 
