@@ -8,7 +8,6 @@ import random
 import resource
 import signal
 import sqlite3
-import sys
 import time
 from pathlib import Path
 from subprocess import DEVNULL
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests import packages, stores
-from tests.processes import bench, bench_command, run, started
+from tests.processes import bench, bench_command, started
 
 pytestmark = pytest.mark.needs_process
 
@@ -250,52 +249,3 @@ def test_a_key_of_ones_own_is_nowhere_in_the_results(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "bench train --defence block-shuffle" in done.stderr
     assert secret not in done.stdout + done.stderr
-
-
-def test_an_example_package_installs_and_runs(tmp_path: Path) -> None:
-    """The third-party defence of examples/, installed by pip, trained and attacked on images of the user's own."""
-    target = tmp_path / "site"
-    example = Path(__file__).parents[2] / "examples" / "bench-mirror"
-    copy = tmp_path / "bench-mirror"
-    copy.mkdir()
-    for name in ("pyproject.toml", "bench_mirror.py"):
-        (copy / name).write_text((example / name).read_text())
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--target",
-        str(target),
-        str(copy),
-    ]
-    run(pip, check=True)
-    sample = np.load(Path(__file__).parents[2] / "bench" / "data" / "embedded" / "cifar10_test_500.npz")
-    images, labels = sample["x_test"], sample["y_test"]
-    np.savez(
-        tmp_path / "mine.npz",
-        x_train=images[:256],
-        y_train=labels[:256],
-        x_test=images[256:300],
-        y_test=labels[256:300],
-    )
-    (tmp_path / "tiny.toml").write_text(
-        'examples = 4\nnorms = ["linf"]\n[epsilon]\nlinf = "8/255"\n[training]\ndepth = 10\nwidth = 1\n'
-        "epochs = 1\n"
-        "batch_size = 64\nlearning_rate = 0.05\n[engines.pgd]\nsteps = 2\nrestarts = 1\n"
-    )
-    listed = bench("list", "defences", cwd=tmp_path, PYTHONPATH=str(target))
-    assert "mirror         Mirrors a keyed choice of the image's rows" in listed.stdout
-    done = bench("run", "--defence", "mirror[share=0.25]", "--attack", "pgd@nominal", "--preset", "tiny.toml",
-                 "--dataset", "mine.npz", cwd=tmp_path, PYTHONPATH=str(target))  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "training the classifier of mirror" in done.stderr
-    cells = json.loads(bench("results", "--format", "json", cwd=tmp_path).stdout)
-    assert [(c["attack"], c["source"], c["status"]) for c in cells if c["attack"] != "clean"] == [
-        ("pgd", "nominal", "done")
-    ]
-    refused = bench("run", "--defence", "mirror[share=2]", "--attack", "pgd", cwd=tmp_path, PYTHONPATH=str(target))
-    assert (refused.returncode, refused.stderr) == (2, "error: mirror: share is 2.0; it must be between 0 and 1\n")
