@@ -18,6 +18,9 @@ _LEFT_OUT = (
     "__weakref__",
 )
 
+_AROUND = ("__func__", "__wrapped__", "fget", "func", "python_function")
+"""Where methods, properties, decorated and compiled functions keep the function that they are made of."""
+
 
 def of_class(given: type) -> str:
     """sha256 of a class's code, and of everything in the same module that it refers to.
@@ -63,10 +66,14 @@ class _Walk:
                 yield from self.parts(constant)
         elif hasattr(thing, "tobytes"):  # an array
             yield hashlib.sha256(thing.tobytes()).hexdigest()
-        elif getattr(thing, "__module__", None) == self._module:
-            yield from self._own(thing)
+        elif isinstance(thing, type | types.FunctionType):
+            if thing.__module__ == self._module:
+                yield from self._own(thing)
+        else:
+            for name in _AROUND:
+                yield from self.parts(getattr(thing, name, None))
 
-    def _own(self, thing: Any) -> Iterator[str]:
+    def _own(self, thing: type | types.FunctionType) -> Iterator[str]:
         """A class or a function of the module."""
         if isinstance(thing, type):
             for name, value in vars(thing).items():
@@ -74,15 +81,14 @@ class _Walk:
                     yield from (name, *self.parts(value))
             for base in thing.__bases__:
                 yield from self.parts(base)
-        function = getattr(thing, "__func__", getattr(thing, "fget", thing))
-        if isinstance(function, types.FunctionType):
-            yield from self.parts(function.__code__)
-            yield from self.parts(function.__defaults__)
-            for cell in function.__closure__ or ():
+        else:
+            yield from self.parts(thing.__code__)
+            yield from self.parts(thing.__defaults__)
+            for cell in thing.__closure__ or ():
                 yield from self.parts(cell.cell_contents) if _is_full(cell) else ()
-            for name in function.__code__.co_names:
-                if name in function.__globals__:
-                    yield from self.parts(function.__globals__[name])
+            for name in thing.__code__.co_names:
+                if name in thing.__globals__:
+                    yield from self.parts(thing.__globals__[name])
 
 
 def _is_full(cell: types.CellType) -> bool:

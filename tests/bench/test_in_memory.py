@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import pickle
 import sys
@@ -263,6 +264,36 @@ def test_what_a_class_refers_to_is_part_of_its_version() -> None:
     one, same, other = (code_digest.of_class(local_class(key)) for key in (1, 1, 2))
     assert one == same != other
     assert code_digest.of_class(DimTheLights) != code_digest.of_class(Jpeg)
+
+
+def decorated(number: int) -> type[Defence]:
+    """A class with a number in everything that is no plain method."""
+
+    class Decorated(Defence):
+        @property
+        def one(self) -> int:
+            return number
+
+        @functools.cached_property
+        def two(self) -> int:
+            return number
+
+        @staticmethod
+        @functools.cache
+        def three() -> int:
+            return number
+
+        def transform(self, images: Any, key: int | None, state: Any) -> Any:
+            return images
+
+    return Decorated
+
+
+@pytest.mark.parametrize("name", ["one", "two", "three"])
+def test_decorated_functions_count_too(name: str) -> None:
+    changed = decorated(1)
+    setattr(changed, name, vars(decorated(2))[name])
+    assert code_digest.of_class(decorated(1)) != code_digest.of_class(changed)
 
 
 def test_another_process_installs_what_it_is_sent_once() -> None:
