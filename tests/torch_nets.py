@@ -30,6 +30,20 @@ class Dropping(Tiny):
         self.insert(7, nn.Dropout(0.5))
 
 
+class Counting(Tiny):
+    """Counts its calls in a buffer, also where it does not train, and answers by the count."""
+
+    count: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return super().forward(images) + self.count
+
+
 class Last(nn.Module):
     """Reads channels last; its weights are shared between two layers, one buffer is whole numbers, one not in the state."""
 
@@ -82,6 +96,11 @@ def probabilities() -> nn.Module:
 def uneven() -> nn.Module:
     """A network whose images begin at odd addresses in memory: their bits depend on their place in a batch."""
     return nn.Sequential(nn.Conv2d(3, 7, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(7 * 15 * 15, 10))
+
+
+def lazy() -> nn.Module:
+    """Its layers learn their sizes from the first image."""
+    return nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10))
 
 
 def half() -> nn.Module:

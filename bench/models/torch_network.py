@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
 import keras
@@ -74,8 +75,8 @@ class TorchNetwork(Network):
         other = "last" if self.settings.channels == "first" else "first"
         read = f"an input of {_sizes(blank.shape)} (channels={self.settings.channels}; there is channels={other} too)"
         try:
-            with torch.no_grad():
-                given = module.float()(blank)
+            with torch.no_grad(), _kept_buffers(module.float()):
+                given = module(blank)
         except Exception as error:
             line = torch_factory.line_of(error)
             raise UsageError(f"network torch: the module of {factory} fails on {read}: {line}") from error
@@ -92,6 +93,16 @@ class TorchNetwork(Network):
         rows, columns, channels = shape
         sizes = (channels, rows, columns) if self.settings.channels == "first" else shape
         return torch_factory.torch_library().zeros(1, *sizes)
+
+
+@contextlib.contextmanager
+def _kept_buffers(module: torch.nn.Module) -> Iterator[None]:
+    """Meanwhile a module may write to its buffers; lazy ones are made by that."""
+    lazy = torch_factory.torch_library().nn.parameter.is_lazy
+    before = [(buffer, buffer.clone()) for buffer in module.buffers() if not lazy(buffer)]
+    yield
+    for buffer, value in before:
+        buffer.copy_(value)
 
 
 def _is_complex(value: object) -> bool:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 EXACT = 2**24  # whole numbers below it are exact in float32
+SAFE = (2, 10)  # the first torch without known holes in weights_only (CVE-2025-32434, CVE-2026-24747)
 LISTED = 5  # names that an error lists of what does not fit
 
 
@@ -91,6 +92,11 @@ def _safetensors(path: Path) -> Mapping[str, torch.Tensor]:
 
 def _state_dict(path: Path) -> Mapping[str, torch.Tensor]:
     torch = torch_library()
+    if tuple(map(int, torch.__version__.split(".")[:2])) < SAFE:
+        raise UsageError(
+            f"{path}: torch {torch.__version__} may run code that is in such a file; give safetensors, or install torch "
+            f"{SAFE[0]}.{SAFE[1]} or newer"
+        )
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:

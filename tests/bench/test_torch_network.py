@@ -136,6 +136,12 @@ def test_logarithms_of_probabilities_are_logits() -> None:
     assert np.abs(found[1]).max() > 0
 
 
+def test_layers_that_learn_their_sizes_from_an_image() -> None:
+    model = built("lazy")
+    assert layer_of(model).state["4.weight"].shape == (10, 4 * 30 * 30)
+    assert np.isfinite(model(IMAGES, training=False)).all()
+
+
 @pytest.mark.parametrize("factory", ["half", "double"])
 def test_other_precisions_are_computed_in_float32(factory: str) -> None:
     model = built(factory)
@@ -288,6 +294,25 @@ def test_interrupted_and_resumed_is_as_if_it_never_was(tmp_path: Path) -> None:
     assert layer_of(whole.model).module.held == 0
 
 
+def test_dropout_is_drawn_from_the_batch() -> None:
+    model = built("Dropping")
+    before = torch.random.get_rng_state()
+    twice, other = [model(IMAGES[:8], training=True).numpy() for _ in range(2)], IMAGES[:8].copy()
+    other[0, 0, 0, 0] += 1e-6
+    assert np.array_equal(*twice), "the same batch, the same draws"
+    assert np.abs(model(other, training=True).numpy() - twice[0]).max() > 1e-3, "another batch, others"
+    assert torch.equal(torch.random.get_rng_state(), before), "the user's own generator is left alone"
+
+
+def test_in_inference_nothing_is_written() -> None:
+    model = built("Counting")
+    first, second = (model(IMAGES, training=False).numpy() for _ in range(2))
+    assert np.array_equal(first, second)
+    assert float(layer_of(model).state["count"]) == 0
+    model(IMAGES, training=True)
+    assert float(layer_of(model).state["count"]) == 1
+
+
 def test_a_step_of_training_is_torchs_own() -> None:
     model = built("Tiny")
     module = in_torch(model, torch_nets.Tiny()).train()
@@ -413,6 +438,19 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path: Path, monkeypatch: pytest.
             read_weights(Path(name))
         assert said in str(caught.value)
     assert not Path("exploded").exists()
+
+
+def test_a_torch_with_holes_reads_safetensors_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safetensors.torch import save_file
+
+    torch.save(state(), tmp_path / "mine.pt")
+    save_file(state(), tmp_path / "mine.safetensors")
+    monkeypatch.setattr(torch, "__version__", "2.9.1+cpu")
+    with pytest.raises(
+        UsageError, match=r"torch 2\.9\.1\+cpu may run code .*; give safetensors, or install torch 2\.10"
+    ):
+        read_weights(tmp_path / "mine.pt")
+    assert read_weights(tmp_path / "mine.safetensors").keys() == state().keys()
 
 
 def test_weights_that_do_not_fit_are_listed() -> None:
