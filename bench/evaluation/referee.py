@@ -41,6 +41,7 @@ class Referee:
         self, images: np.ndarray, labels: np.ndarray, adversarial: np.ndarray, norm: str, epsilon: float
     ) -> Verdict:
         """Images, labels and what an attack made of the images; raises RefusedImages before classifying anything illegal."""
+        adversarial = plain_copy(adversarial)
         distance = check(images, adversarial, norm, epsilon)
         logits = self.logits(adversarial)
         if not np.isfinite(logits).all():
@@ -53,9 +54,17 @@ class Referee:
         return Verdict(pred, pred == labels, own - others.max(axis=1), distance)
 
 
+def plain_copy(given: object) -> np.ndarray:
+    """What an attack returned, as an array of numpy's own class: another class may say one thing and be another."""
+    if not isinstance(given, np.ndarray):
+        raise RefusedImages(f"the attack returned an object of type {type(given).__name__}, not an array of images")
+    return np.array(given, copy=True, subok=False)
+
+
 def check(images: np.ndarray, adversarial: np.ndarray, norm: str, epsilon: float) -> np.ndarray:
     """The distance of every adversarial image; raises RefusedImages if one is not of the board."""
-    if not isinstance(adversarial, np.ndarray) or adversarial.shape != images.shape:
+    adversarial = plain_copy(adversarial)
+    if adversarial.shape != images.shape:
         raise RefusedImages(f"the attack returned {np.shape(adversarial)}, not images of shape {images.shape}")
     if adversarial.dtype != np.float32:
         raise RefusedImages(f"the attack returned {adversarial.dtype} images, not float32")

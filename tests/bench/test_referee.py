@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -24,6 +26,33 @@ def test_the_ball_is_measured_exactly() -> None:
     check(IMAGES, moved(0.5 / np.sqrt(108)), "l2", 0.5)
 
 
+class Liar(np.ndarray):
+    """Says that it is the images, whatever it is."""
+
+    shape = IMAGES.shape  # type: ignore[override]
+    dtype = IMAGES.dtype
+
+    def astype(self, *arguments: Any, **options: Any) -> np.ndarray:
+        return IMAGES.astype(*arguments, **options)
+
+    def __array__(self, *arguments: Any, **options: Any) -> np.ndarray:  # type: ignore[override]
+        return IMAGES
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        own = [IMAGES if isinstance(one, Liar) else one for one in inputs]
+        return getattr(ufunc, method)(*own, **options)
+
+    def __array_function__(self, function: Any, types: Any, inputs: Any, options: Any) -> Any:
+        return function(*[IMAGES if isinstance(one, Liar) else one for one in inputs], **options)
+
+
+def test_an_array_that_lies_is_measured_as_it_is() -> None:
+    lying = np.ascontiguousarray(1 - np.round(IMAGES)).view(Liar)
+    assert np.abs(IMAGES - lying).max() == 0
+    with pytest.raises(RefusedImages, match="left the linf ball"):
+        check(IMAGES, lying, "linf", EPSILON)
+
+
 @pytest.mark.parametrize(
     ("adversarial", "norm", "said"),
     [
@@ -43,7 +72,7 @@ def test_the_ball_is_measured_exactly() -> None:
         (-IMAGES, "linf", r"outside \[0,1\]"),
         (IMAGES[:3], "linf", r"returned \(3, 6, 6, 3\)"),
         (IMAGES.astype(np.float64), "linf", "float64"),
-        (None, "linf", "not images of shape"),
+        (None, "linf", "an object of type NoneType, not an array of images"),
     ],
 )
 def test_what_is_refused(adversarial: np.ndarray, norm: str, said: str) -> None:
