@@ -6,7 +6,6 @@ import dataclasses
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +103,9 @@ def resolve(
     known = {field.name for field in dataclasses.fields(Spec)} | {"description"}
     if odd := sorted(values.keys() - known):
         raise UsageError(f"preset {preset} has an unknown field '{odd[0]}'{did_you_mean(odd[0], known)}")
+    _check_types(preset, values)
     epsilons = _epsilons(preset, values, norms, epsilon)
-    count = int(values.get("examples", 0) if examples is None else examples)
+    count = values.get("examples", 0) if examples is None else examples
     if count < 1:
         raise UsageError(f"examples is {count}; it must be at least 1")
     return Spec(
@@ -124,6 +124,30 @@ def resolve(
         reproduce=values.get("reproduce", {}),
         gallery=values.get("gallery", {}),
     )
+
+
+_TABLES = {
+    "epsilon": 1, "training": 1, "recipes": 2, "engines": 2, "defences": 2, "budgets": 3, "against": 3, "reproduce": 1,
+    "gallery": 1,
+}  # fmt: skip
+"""Fields of a preset that are tables: of values (1), of tables of values (2), of tables of tables of them (3)."""
+
+
+def _check_types(preset: str, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        if name in _TABLES and not _is_table(value, _TABLES[name]):
+            wanted = "a table" + " of tables" * (_TABLES[name] - 1)
+        elif name in ("examples", "seed") and (not isinstance(value, int) or isinstance(value, bool)):
+            wanted = "a whole number"
+        elif name in ("dataset", "description") and not isinstance(value, str):
+            wanted = "text"
+        else:
+            continue
+        raise UsageError(f"preset {preset}: {name} is {str(value)[:60]!r}; it must be {wanted} (docs/presets.md)")
+
+
+def _is_table(value: Any, depth: int) -> bool:
+    return isinstance(value, dict) and (depth == 1 or all(_is_table(one, depth - 1) for one in value.values()))
 
 
 def _epsilons(preset: str, values: Mapping[str, Any], asked: tuple[str, ...], epsilon: str | None) -> dict[str, float]:
@@ -146,8 +170,9 @@ def _epsilons(preset: str, values: Mapping[str, Any], asked: tuple[str, ...], ep
 
 def parse_epsilon(text: str | float) -> float:
     """'8/255' or '0.5' as a number above 0."""
+    above, slash, below = str(text).replace(" ", "").partition("/")
     try:
-        value = float(Fraction(str(text).replace(" ", "")))
+        value = int(above) / int(below) if slash else float(above)
     except (ValueError, ZeroDivisionError, OverflowError):
         value = math.nan
     if not (value > 0 and math.isfinite(value)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -179,6 +180,16 @@ classifier_options = bundled(
 """The command is given them as `classifier`."""
 
 
+class Seconds(click.FloatRange):
+    """A range of numbers; nan, which is in every range, is no number of seconds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is no number of seconds", param, ctx)
+        return found
+
+
 @dataclasses.dataclass(frozen=True)
 class ExecutorOptions:
     """Where attacks run, and what they may take."""
@@ -223,9 +234,7 @@ executor_options = bundled(
     click.option(
         "--gpus-per-worker", type=click.FloatRange(0), default=0.0, help="GPUs per Ray worker; fractions share one."
     ),
-    click.option(
-        "--time-limit", type=click.FloatRange(0, min_open=True), help="Seconds an attack on one shard may take."
-    ),
+    click.option("--time-limit", type=Seconds(0, min_open=True), help="Seconds an attack on one shard may take."),
     click.option("--memory-limit", help="Memory a worker may take, such as 4GB."),
 )
 
@@ -255,7 +264,7 @@ def size_of(text: str) -> int:
     unit = {"K": 10, "M": 20, "G": 30, "T": 40}.get(number[-1:], 0)
     try:
         size = int(float(number[: -1 if unit else None]) * 2**unit)
-    except ValueError:
+    except (ValueError, OverflowError):  # no number, nan or infinite
         size = 0
     if size < 1:
         raise UsageError(f"'{text}' is no amount of memory; give a number with a unit, such as 4GB")

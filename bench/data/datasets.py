@@ -16,6 +16,7 @@ from bench.support.cache import home
 from bench.support.files import atomic_write
 from bench.support.fingerprint import fingerprint
 
+MOST_CLASSES = 2**20
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 # sha256 of the raw bytes of each array (uint8), in the order of the original files.
@@ -151,8 +152,9 @@ def _checked(path: Path, images_name: str, images: np.ndarray, labels_name: str,
             f"{path}: {labels_name} is {labels.dtype} of shape {labels.shape}; "
             f"it must be {len(images)} integers, one an image"
         )
-    if labels.min() < 0:
-        raise UsageError(f"{path}: {labels_name} has {labels.min()}; labels are 0 and up")
+    if labels.min() < 0 or labels.max() >= MOST_CLASSES:
+        odd = labels.min() if labels.min() < 0 else labels.max()
+        raise UsageError(f"{path}: {labels_name} has {odd}; labels are 0 and up, below {MOST_CLASSES}")
     return Split(images, labels.astype(np.int32))
 
 
