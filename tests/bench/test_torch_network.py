@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
@@ -78,9 +79,12 @@ def torch_gradient(module: torch.nn.Module, images: np.ndarray, first: bool = Tr
     return logits.detach().numpy(), torch.autograd.grad(value, leaf)[0].numpy()
 
 
-def through_harness(model: keras.Model) -> Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+Compute = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+def through_harness(model: keras.Model | Callable[[tf.Tensor], tf.Tensor]) -> Compute:
     """Logits and gradient as attacks compute them."""
-    source = ModelSource("model", lambda images: model(images, training=False))
+    source = ModelSource("model", functools.partial(model, training=False) if isinstance(model, keras.Model) else model)
 
     @tf.function(reduce_retracing=True)
     def compiled(images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -165,6 +169,25 @@ def test_companions_and_places_change_no_bit(factory: str) -> None:
             assert np.array_equal(found[0], logits[chosen])
             assert np.array_equal(found[1], gradient[chosen])
     assert compute(IMAGES[:0], LABELS[:0])[1].shape == (0, *SHAPE)
+
+
+@pytest.mark.parametrize("name", ["block-shuffle", "jpeg-23", "pca-block"])
+def test_what_comes_before_a_module_in_its_batches_changes_no_bit_either(name: str) -> None:
+    """Transforms and bypasses are computed on batches of the module's size too."""
+    defence, model = registry.defence(name, {}), built("Tiny")
+    state, bypass = defence.fit(IMAGES), defence.bypass(SHAPE)
+
+    def forward(images: tf.Tensor) -> tf.Tensor:
+        transformed = defence.transform(images, 5 if defence.keyed else None, state)
+        return model(transformed, training=False) + model(bypass(images, training=False), training=False)
+
+    compute = through_harness(forward)
+    logits, gradient = compute(IMAGES, LABELS)
+    for seed in range(3):
+        chosen = np.random.default_rng(seed).permutation(len(IMAGES))[: AT_ONCE + seed]
+        found = compute(IMAGES[chosen], LABELS[chosen])
+        assert np.array_equal(found[0], logits[chosen])
+        assert np.array_equal(found[1], gradient[chosen])
 
 
 def test_a_module_is_given_batches_only_if_places_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
