@@ -10,7 +10,7 @@ import pytest
 
 from bench import spec
 from bench.api import UsageError
-from bench.commands.options import Seconds, size_of
+from bench.commands.options import SecondsOption, size_of
 from bench.data import datasets
 from bench.support import cache
 
@@ -59,8 +59,8 @@ def test_an_amount_of_memory_is_a_number(text: str) -> None:
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "0", "-1", "soon"])
 def test_a_time_limit_is_a_number_of_seconds(text: str) -> None:
     with pytest.raises(click.BadParameter):
-        Seconds(0, min_open=True).convert(text, None, None)
-    assert Seconds(0, min_open=True).convert("2.5", None, None) == 2.5
+        SecondsOption(0, min_open=True).convert(text, None, None)
+    assert SecondsOption(0, min_open=True).convert("2.5", None, None) == 2.5
 
 
 @pytest.mark.parametrize("label", [2**32 + 3, 2**31, 2**62, -1])
