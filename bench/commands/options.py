@@ -234,7 +234,7 @@ executor_options = bundled(
     click.option(
         "--gpus-per-worker", type=click.FloatRange(0), default=0.0, help="GPUs per Ray worker; fractions share one."
     ),
-    click.option("--time-limit", type=SecondsOption(0, min_open=True), help="SecondsOption an attack on one shard may take."),
+    click.option("--time-limit", type=SecondsOption(0, min_open=True), help="Seconds an attack on one shard may take."),
     click.option("--memory-limit", help="Memory a worker may take, such as 4GB."),
 )
 
