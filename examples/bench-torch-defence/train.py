@@ -28,7 +28,7 @@ def train(images, labels, key, epochs=10, batch=128):
             loss.backward()
             optimiser.step()
             schedule.step()
-        print(f"epoch {epoch + 1}: loss {float(loss):.3f}")
+        print(f"epoch {epoch + 1}: loss {loss.item():.3f}")
     return model.eval()
 
 
