@@ -111,6 +111,18 @@ class Judge:
         return images.load(self._folder, shard["images_file"], shard["images_sha256"])
 
 
+def _dataset(board: StoredBoard) -> str:
+    """The dataset by name, or by the path that a run of this database's own had it from."""
+    name = str(board.row["dataset"])
+    with board.database.connect() as connection:
+        own = {cell["run_id"] for cell in board.cells(connection) if cell["imported"] is None}
+    for run in sorted(own):
+        path = Path(json.loads(board.tables["run"][run]["spec_json"])["dataset"])
+        if path.suffix == ".npz" and path.stem == name and path.exists():
+            return str(path)
+    return name
+
+
 def _referee(board: StoredBoard, key: PrivateKey, elsewhere: Elsewhere) -> tuple[Referee, datasets.Split]:
     defence = board.defence
     artifact = artifacts.with_weights(defence["weights_sha256"], elsewhere.artifacts)
@@ -121,7 +133,7 @@ def _referee(board: StoredBoard, key: PrivateKey, elsewhere: Elsewhere) -> tuple
     if defence["keyed"] and defence["key_id"] != key.id:
         raise CannotJudge(f"it was judged with key '{defence['key_id']}', and this is key '{key.id}': give --key-file")
     try:
-        dataset = datasets.load(board.row["dataset"])
+        dataset = datasets.load(_dataset(board))
         examples = dataset.examples(board.row["n_examples"])
         plugin = registry.defence(defence["name"], json.loads(defence["params_json"]))
         network = recipes.network_of(artifact.spec["recipe"])

@@ -227,6 +227,8 @@ def test_every_kind_of_source_is_made_against_a_brought_classifier(world: Path) 
     assert ("attacker:1383227977468296715", "keras") in networks, "a surrogate has the classifier's own network"
     assert (None, "fast-cnn") in networks, "and a network to train was trained"
     assert "8 there already" in call(world, *run).stdout
+    verified = call(world, "verify")
+    assert "36 rows judged again, 0 problems" in verified.stdout, "with the dataset from where the run had it"
 
 
 @pytest.mark.needs_process
