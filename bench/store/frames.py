@@ -9,7 +9,7 @@ import pandas as pd
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine as Database
 
-from bench.store import schema
+from bench.store import row_format, schema
 from bench.store.queries import Board, Cell
 from bench.store.schema import CLEAN
 from bench.support.stats import wilson
@@ -103,20 +103,7 @@ _BOARD_COLUMNS = (
     "preset",
     "updated",
 )
-_ANSWER = (
-    "label",
-    "pred",
-    "correct",
-    "margin",
-    "distance",
-    "source_success",
-    "source_margin",
-    "restart",
-    "target",
-    "part",
-    "gradients",
-    "queries",
-)
+_ANSWER = row_format.columns(row_format.newest())[1:]  # without the example's place
 _EXAMPLE_COLUMNS = ("defence", "norm", "epsilon", "attack", "source", "example", *_ANSWER)
 _CELL_COLUMNS = (
     "board",

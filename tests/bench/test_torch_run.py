@@ -53,11 +53,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_attackers_train_against_it(world: Path) -> None:
     options = ("--preset", "tiny.toml", "--dataset", "mine.npz", "--defence", "block-shuffle", *CLASSIFIER)
-    done = call(world, "run", *options, "--attack", "pgd@bypass", "--attack", "pgd@surrogate:1", "--db", "tiny.db")
+    source = ("--attack", "pgd@user:mine", "--source", "torch:of_a_user:net@mine.pt")
+    attacks = ("--attack", "pgd@bypass", "--attack", "pgd@surrogate:1", *source)
+    done = call(world, "run", *options, *attacks, "--db", "tiny.db")
     assert done.exit_code == 0, done.output
     with contextlib.closing(sqlite3.connect(world / "tiny.db")) as stored:
         cells = stored.execute("SELECT source.name, n_done FROM cell JOIN source ON source.id = source_id")
-        assert sorted(cells) == [("bypass", 4), ("clean", 4), ("surrogate:1", 4)]
+        assert sorted(cells) == [("bypass", 4), ("clean", 4), ("surrogate:1", 4), ("user:mine", 4)]
     kept = [json.loads(path.read_text()) for path in (world / "home" / "artifacts").glob("*/artifact.json")]
     networks = [one["spec"]["recipe"]["network"]["settings"] for one in kept if "network" in one["spec"]["recipe"]]
     own = {"factory": "of_a_user:net", "channels": "first", "output": "logits"}
