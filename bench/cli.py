@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 import bench
-from bench import commands
+from bench import commands, keys
 from bench.commands.options import examples
 from bench.errors import BenchError, UsageError
 
@@ -35,6 +35,8 @@ class Bench(click.Group):
     """Turns every expected failure into one line and an exit code: 2 for bad usage, 1 for work that failed."""
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **more: Any) -> Any:
+        if args is None:
+            keys.leave_environment()
         arguments = sys.argv[1:] if args is None else [*args]
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, _terminate)
@@ -47,6 +49,14 @@ class Bench(click.Group):
         except Exception as error:
             _explain(error, arguments)
             sys.exit(_exit_code(error))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """A command that has no use for a key does not get to see one."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and not any(option.name == "key_file" for option in command.params):
+            if name != "keysearch":  # it wants the key's name, and forgets the rest itself
+                keys.forget_environment()
+        return name, command, rest
 
 
 def _exit_code(error: Exception) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bench.commands.options import db_option, examples, factory_option, key_option, opened
+from bench.commands.options import db_option, examples, factory_option, key_option, opened, opened_vault
 from bench.errors import BenchError, UsageError
 from bench.support import devices
 
@@ -23,18 +23,17 @@ def verify(db: str, key_file: Path | None, factories: tuple[str, ...], zoo: bool
     if zoo:
         _verify_zoo()
         return
-    from bench import keys
     from bench.evaluation import images
     from bench.support.progress import Reporter
 
-    key, reporter = keys.load(key_file), Reporter()
-    with opened(db) as database:
+    reporter = Reporter()
+    with opened_vault(key_file) as vault, opened(db) as database:
         devices.configure()
         from bench.evaluation.rejudging import Elsewhere
         from bench.evaluation.verify import verify as check
 
         elsewhere = Elsewhere(factories=frozenset(factories))
-        findings = check(database, images.folder_of(db), key, reporter.track, elsewhere)
+        findings = check(database, images.folder_of(db), vault, reporter.track, elsewhere)
     problems = [*findings.problems, *findings.unjudged.values()]
     for problem in problems:
         click.echo(problem)
@@ -52,14 +51,15 @@ def _verify_zoo() -> None:
     resolved, reporter = spec.resolve("laptop"), Reporter()
     devices.configure()
     from bench.evaluation import zoo
+    from bench.vault.here import VaultHere
 
     entries, count = zoo.manifest(), len(datasets.load(resolved.dataset).test)
     if count < min(entry.test_images for entry in entries):
         raise UsageError(f"the zoo was measured on all test images, and {count} are here: run 'bench data fetch' first")
-    found: list[str] = []
+    vault, found = VaultHere(keys.published()), list[str]()
     with reporter.track("measuring the zoo", len(entries)) as tracker:
         for entry in entries:
-            wrong = zoo.problem(entry, zoo.ZooBuilder(resolved, keys.published(), reporter.say), reporter.say)
+            wrong = zoo.problem(entry, zoo.ZooBuilder(resolved, vault, reporter.say), reporter.say)
             found += [wrong] if wrong else []
             tracker.advance(1, entry.name)
     for problem in found:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bench.api import Attacked, BenchError
-from bench.evaluation.referee import Verdict
+from bench.vault.referee import Verdict
 
 
 def check(attacked: Attacked, count: int, parts: Sequence[str]) -> None:

@@ -25,7 +25,6 @@ from bench.evaluation import doubts, images, rows
 from bench.evaluation.contest import Contest
 from bench.executors.base import AttackTask, Executor, Limits, Outcome
 from bench.executors.base import start as start_executor
-from bench.executors.keyed import KeyedExecutor
 from bench.models import remote
 from bench.plan import Pair
 from bench.store import identity, leases, schema, writer
@@ -152,7 +151,7 @@ class Run:
             if not self._executor.shares_files:
                 remote.offer(contest.weights.parent)
             self._attack(self._executor, [cell for cell in open_cells if not cell.needs_key])
-            self._attack(KeyedExecutor(contest.key, self.reporter.say), [cell for cell in open_cells if cell.needs_key])
+            self._attack(contest.vault.executor(self.reporter.say), [cell for cell in open_cells if cell.needs_key])
             for board_id in {cell.key[0] for cell in open_cells}:
                 doubts.update(self._db, board_id)
         return cells

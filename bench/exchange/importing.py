@@ -18,7 +18,6 @@ from bench.evaluation.verify import verify
 from bench.exchange.archive import Archive
 from bench.exchange.examining import examine
 from bench.exchange.layout import TABLES, Rows, Tables, cell_of
-from bench.keys import PrivateKey
 from bench.models import artifacts
 from bench.store import schema, writer
 from bench.store.database import open_database, user_errors, writing
@@ -26,6 +25,7 @@ from bench.store.redaction import redacted_command
 from bench.store.writer import ShardResult
 from bench.support.files import atomic_write
 from bench.support.progress import Track, untracked
+from bench.vault.base import Vault
 
 JUDGED, UNJUDGED = "judged", "unjudged"
 
@@ -44,7 +44,7 @@ def import_(
     path: Path,
     db: str,
     folder: Path,
-    key: PrivateKey,
+    vault: Vault,
     track: Track = untracked,
     factories: frozenset[str] = frozenset(),
 ) -> Imported:
@@ -57,7 +57,7 @@ def import_(
         tables, rows = examine(archive, staged)
         stage = open_database(str(staged / "stage.db"), create=True)
         _fill(stage, tables, rows)
-        found = verify(stage, staged / "images", key, track, Elsewhere(staged / "artifacts", factories))
+        found = verify(stage, staged / "images", vault, track, Elsewhere(staged / "artifacts", factories))
         stage.dispose()
         if found.problems:
             archive.refuse(
