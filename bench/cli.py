@@ -53,9 +53,9 @@ class Bench(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """A command that has no use for a key does not get to see one."""
         name, command, rest = super().resolve_command(ctx, args)
-        if command is not None and not any(option.name == "key_file" for option in command.params):
-            if name != "keysearch":  # it wants the key's name, and forgets the rest itself
-                keys.forget_environment()
+        wanting = command is None or any(option.name in ("key_file", "key_name") for option in command.params)
+        if not wanting:
+            keys.forget_environment()
         return name, command, rest
 
 

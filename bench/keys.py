@@ -84,7 +84,7 @@ def _forms(value: int) -> Iterator[str]:
             if len(form) >= SHORT:
                 yield form
     for order in ("little", "big"):
-        content = unsigned.to_bytes(8, order)  # type: ignore[arg-type]
+        content = unsigned.to_bytes(8, order)
         yield from (repr(content)[2:-1], content.hex(" "), str(list(content))[1:-1])
 
 

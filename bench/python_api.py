@@ -104,7 +104,7 @@ def evaluate(
         options = Options(count("batch_size", batch_size), count("shard_size", shard_size), keep_images, train, command)
         start = functools.partial(_executor, executor, base.Limits(count("workers", workers)))
         modules = [torch_in_memory.factory_of(classifier)] if torch_in_memory.is_module(classifier) else []
-        things = [*wanted.plugins, *modules]
+        things: list[in_memory.InMemory | in_memory.Factory] = [*wanted.plugins, *modules]
         with (
             vaults.opened(place, given=in_memory.packed_for_defender(things)) as vault,
             in_memory.installed(things, vault.holds),

@@ -1,4 +1,4 @@
-"""The process that has the private key: it answers requests until nobody asks any more. No text leaves it with the key in it."""
+"""The process that has the private key: it answers requests until nobody asks. No text leaves it with the key in it."""
 
 from __future__ import annotations
 

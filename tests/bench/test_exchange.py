@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import keys
 from bench.api import BenchError
 from bench.evaluation.verify import verify
 from bench.exchange import examining, exporting, importing
@@ -26,6 +25,8 @@ from bench.models import artifacts
 from bench.store import queries
 from bench.store.database import open_database
 from bench.support.fingerprint import fingerprint
+from bench.vault.here import VaultHere
+from tests import vaults
 from tests.conftest import bench
 from tests.progress import Recorded
 
@@ -51,9 +52,9 @@ def stored(path: Path) -> list[Any]:
     return connection.execute(query).fetchall()
 
 
-def taken(path: Path, folder: Path, key: keys.PrivateKey | None = None) -> importing.Imported:
+def taken(path: Path, folder: Path, vault: VaultHere | None = None) -> importing.Imported:
     db = folder / "theirs" / "bench.db"
-    return importing.import_(path, str(db), db.with_suffix(".images"), key or keys.load(None))
+    return importing.import_(path, str(db), db.with_suffix(".images"), vault or vaults.published())
 
 
 def board(folder: Path) -> queries.Board:
@@ -74,7 +75,7 @@ def test_a_run_is_taken_over_and_judged_again(honest: Path, packed: Path, tmp_pa
 
 
 def test_without_the_key_it_counts_for_nothing_until_somebody_judges_it(packed: Path, tmp_path: Path) -> None:
-    done = taken(packed, tmp_path, keys.PrivateKey("other", 5))
+    done = taken(packed, tmp_path, vaults.with_key("other", 5))
     assert done.rows == 12
     assert "it was judged with key 'published', and this is key 'other'" in done.unjudged[1]
     found = board(tmp_path)
@@ -90,7 +91,7 @@ def test_each_step_shows_its_progress_to_the_end(honest: Path, packed: Path, tmp
         honest / "results" / "bench.images",
         open_database(str(honest / "results/bench.db"), create=False),
     )
-    for key in (keys.load(None), keys.PrivateKey("other", 5)):
+    for key in (vaults.published(), vaults.with_key("other", 5)):
         shown = Recorded()
         verify(database, images, key, shown.track)
         assert shown.done() == {"verifying": 12}, "also of what cannot be judged"
@@ -98,7 +99,7 @@ def test_each_step_shows_its_progress_to_the_end(honest: Path, packed: Path, tmp
     exporting.export(database, images, tmp_path / "out.zip", False, shown.track)
     assert shown.done() == {"packing rows": 12, f"writing {tmp_path / 'out.zip'}": 2}
     shown = Recorded()
-    importing.import_(packed, str(tmp_path / "in.db"), tmp_path / "in.images", keys.load(None), shown.track)
+    importing.import_(packed, str(tmp_path / "in.db"), tmp_path / "in.images", vaults.published(), shown.track)
     assert shown.done() == {"verifying": 12, "taking over results": 12}
 
 
@@ -119,7 +120,7 @@ def test_weights_that_came_along_judge_and_are_used_by_no_run(no_zoo: None, pack
     assert artifacts.find(theirs["fingerprint"]) is None
     assert artifacts.with_weights(theirs["record"]["weights_sha256"]) is not None
     database = open_database(str(tmp_path / "theirs" / "bench.db"), create=False)
-    found = verify(database, tmp_path / "theirs" / "bench.images", keys.load(None))
+    found = verify(database, tmp_path / "theirs" / "bench.images", vaults.published())
     assert (found.rows, found.problems, found.unjudged) == (12, [], {})
 
 

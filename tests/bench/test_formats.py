@@ -16,13 +16,13 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine as Database
 
-from bench import keys
 from bench.api import BenchError
 from bench.evaluation.verify import verify
 from bench.exchange import exporting, importing, layout
 from bench.store import about, identity, queries, row_format, schema, writer
 from bench.store import database as databases
 from bench.store.database import migrate, open_database, url_of, writing
+from tests import vaults
 from tests.stores import a_board, a_cell, fill, shard
 
 KNOWN_ROW = {
@@ -101,13 +101,13 @@ def test_a_new_column_leaves_old_digests_valid(database: Database, request: pyte
 
 
 def taken(path: Path, folder: Path) -> importing.Imported:
-    return importing.import_(path, str(folder / "bench.db"), folder / "bench.images", keys.load(None))
+    return importing.import_(path, str(folder / "bench.db"), folder / "bench.images", vaults.published())
 
 
 def problems(folder: Path) -> list[str]:
     database = open_database(str(folder / "bench.db"), create=False)
     try:
-        found = verify(database, folder / "bench.images", keys.load(None))
+        found = verify(database, folder / "bench.images", vaults.published())
         return [*found.problems, *found.unjudged.values()]
     finally:
         database.dispose()
