@@ -33,6 +33,7 @@ from bench.store.schema import CLEAN
 from bench.store.writer import CellKey, ShardResult
 from bench.support import devices
 from bench.support.progress import Reporter, Tracker
+from bench.support.text import one_line, several_lines
 
 FAILURES = 3  # after so many failed shards the rest of a cell is left for another run
 
@@ -289,11 +290,12 @@ class Run:
                 return
             except Unusable as refusal:
                 error = str(refusal)
+        error = one_line(error or "failed")  # an executor of another package may give any words
         if self.options.debug and outcome.detail:
-            self.reporter.say(outcome.detail)
+            self.reporter.say(several_lines(outcome.detail))
         self._failed[cell.fingerprint].append((start, stop))
-        writer.fail_shard(self._db, cell.key, start, stop, worker, error or "failed")
-        self.summary.failed[cell.name] = error or "failed"
+        writer.fail_shard(self._db, cell.key, start, stop, worker, error)
+        self.summary.failed[cell.name] = error
         self.reporter.say(f"failed: {cell.name}: {error}")
 
     def _store(
@@ -303,8 +305,8 @@ class Run:
         contest = cell.contest
         clean, labels = contest.images[start:stop], contest.examples.labels[start:stop]
         try:
+            attacked = rows.checked(attacked, clean.shape, cell.parts)
             verdict = contest.referee.judge(clean, labels, attacked.images, cell.norm, contest.spec.epsilon[cell.norm])
-            rows.check(attacked, stop - start, cell.parts)
         except BenchError as error:
             raise Unusable(str(error)) from error
         file, digest = (
