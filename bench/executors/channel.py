@@ -29,7 +29,7 @@ DTYPES = frozenset({"|u1", "<i4", "<i8", "<f4", "<f8"})  # truth values are u1: 
 _HEADER = struct.Struct(">4sIQ")
 _MARK = b"bch1"
 _CHUNK = 2**20
-_AT_ONCE = 32 * _CHUNK  # read of one channel before others have their turn
+_AT_ONCE = 4 * _CHUNK  # bytes read of one channel before others have their turn
 _MOST_DIMENSIONS = 8
 
 Arrays = Mapping[str, np.ndarray]

@@ -83,6 +83,7 @@ class RayWorker(Worker):
         self.channel: Channel | None = None
         self._conversation = Conversation()
         self._unsent: list[AttackTask] = []
+        self._killed = False
 
     def send(self, task: AttackTask) -> None:
         if self.channel is None:
@@ -115,6 +116,9 @@ class RayWorker(Worker):
 
     def kill(self) -> None:
         """The actor ends its process when the connection closes, and is itself ended later (`RayPool`)."""
+        if self._killed:
+            return
+        self._killed = True
         if self.channel is not None:
             self.channel.close()
         self._pool.listener.withdraw(self._invitation)

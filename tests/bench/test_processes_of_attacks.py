@@ -1,4 +1,4 @@
-"""Processes that do not behave: they hold the interpreter's lock, fork, stop, or die. The driver goes on, and none is left."""
+"""Processes that do not behave: they hold the interpreter's lock, fork, stop, die. The driver goes on, and none is left."""
 
 from __future__ import annotations
 
@@ -28,16 +28,9 @@ from tests.processes import started
 pytestmark = pytest.mark.needs_process
 
 SHAPE = (100, 32, 32, 3)  # more than a socket takes at once
+NONE = np.zeros(SHAPE[0], np.int64)
 FINISHED = codec.encoded(
-    TaskFinished(
-        Attacked(
-            np.zeros(SHAPE, np.float32),
-            np.zeros(100, bool),
-            np.zeros(100),
-            *(np.zeros(100, np.int64) for _ in range(4)),
-        ),
-        1.0,
-    )
+    TaskFinished(Attacked(np.zeros(SHAPE, np.float32), NONE == 1, NONE * 0.5, NONE, NONE, NONE, NONE), 1.0)
 )
 
 
@@ -87,7 +80,7 @@ ACTIONS: dict[str, Callable[[Channel], None]] = {
         stop,
         stop_in_the_middle,
         close_and_go_on,
-    )  # fmt: skip
+    )
 }
 
 
