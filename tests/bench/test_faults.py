@@ -317,7 +317,7 @@ def test_a_disk_that_is_full_at_any_write(
     packages.write(tmp_path / "packages", "here", "executors", "here", "here_module", HERE, "Here")
     monkeypatch.syspath_prepend(str(tmp_path / "packages"))
     command = (*run("pgd@self", examples=12), "--shard-size", "3", "--executor", "here")
-    kilobytes, failed = 80, list[str]()
+    kilobytes, failed = 200, list[str]()
     while (found := here(tmp_path, command, small_disk, kilobytes)).exit_code:
         failed.append(found.stderr.splitlines()[-1])
         assert found.exit_code == 1, failed
