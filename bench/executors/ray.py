@@ -174,7 +174,7 @@ class RayPool(WorkerPool):
         try:
             ended = self._ended(own)
             received = [(worker, message) for worker in own for message in worker.messages(worker in ended)]
-            self._check_size(bool(received))
+            self._check_size(bool(received or channels))
             self._see_off()
             if any(isinstance(message, WorkerLost) for _, message in received):
                 time.sleep(SECONDS_OF_THE_HEAD)
