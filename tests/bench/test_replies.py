@@ -424,3 +424,18 @@ def test_words_stay_as_they_are() -> None:
     assert one_line("ε = 8/255,  naïve 日本") == "ε = 8/255, naïve 日本"
     assert several_lines("a\n  b\r\nc") == "a\n  b\nc"
     assert os.linesep not in one_line("a\nb")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("gradients", -1), ("queries", 2**31), ("restart", 2**15), ("restart", -2), ("target", -2), ("part", 2**15)],
+)
+def test_numbers_beyond_what_every_store_can_hold_are_refused(name: str, value: int) -> None:
+    column = np.array([0, value])
+    with pytest.raises(BenchError, match=f"^the attack returned {value} as {name}, not a number from "):
+        replies.checked(dataclasses.replace(honest(), **{name: column}), SHAPE)
+    inside = np.array([0, value + 1 if value < 0 else value - 1])
+    assert (
+        getattr(replies.checked(dataclasses.replace(honest(), **{name: inside}), SHAPE), name).tolist()
+        == inside.tolist()
+    )
