@@ -43,6 +43,10 @@ def honest(shape: tuple[int, ...] = SHAPE) -> Attacked:
     )
 
 
+def changed(name: str, value: Any) -> Attacked:
+    return dataclasses.replace(honest(), **{name: value})
+
+
 PACKAGE = '''
 import gc, os, socket, sys
 from pathlib import Path
@@ -367,9 +371,9 @@ FIELDS = [field.name for field in dataclasses.fields(Attacked)]
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), ANYTHING, min_size=1, max_size=3))
-def test_whatever_an_attack_returns_is_refused_in_one_line_or_can_be_sent_and_stored(changed: dict[str, Any]) -> None:
+def test_whatever_an_attack_returns_is_refused_in_one_line_or_can_be_sent_and_stored(fields: dict[str, Any]) -> None:
     try:
-        found = replies.checked(dataclasses.replace(honest(), **changed), SHAPE)
+        found = replies.checked(dataclasses.replace(honest(), **fields), SHAPE)
     except BenchError as error:
         refusal = str(error)
     else:
@@ -433,9 +437,6 @@ def test_words_stay_as_they_are() -> None:
 def test_numbers_beyond_what_every_store_can_hold_are_refused(name: str, value: int) -> None:
     column = np.array([0, value])
     with pytest.raises(BenchError, match=f"^the attack returned {value} as {name}, not a number from "):
-        replies.checked(dataclasses.replace(honest(), **{name: column}), SHAPE)
+        replies.checked(changed(name, column), SHAPE)
     inside = np.array([0, value + 1 if value < 0 else value - 1])
-    assert (
-        getattr(replies.checked(dataclasses.replace(honest(), **{name: inside}), SHAPE), name).tolist()
-        == inside.tolist()
-    )
+    assert getattr(replies.checked(changed(name, inside), SHAPE), name).tolist() == inside.tolist()
