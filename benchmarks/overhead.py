@@ -79,7 +79,7 @@ def bare(options: argparse.Namespace, folder: Path) -> Callable[[int], Spent]:
         ready, pairs = prepared(options, seed)
         run.start(ready.spec)
         (cell,) = [c for c in run._planned(ready, pairs) if c.pair is not None]
-        tasks = [(run._task(cell, start, stop), start, stop) for start, stop in cell.shards]
+        tasks = [(run._task(0, cell, start, stop), start, stop) for start, stop in cell.shards]
         ready.referee.judge(ready.images[:50], ready.examples.labels[:50], ready.images[:50], "linf", 1.0)
         found: list[Spent] = []
         with stopwatch(found):

@@ -29,7 +29,7 @@ DTYPES = frozenset({"|u1", "<i4", "<i8", "<f4", "<f8"})  # truth values are u1: 
 _HEADER = struct.Struct(">4sIQ")
 _MARK = b"bch1"
 _CHUNK = 2**20
-_AT_ONCE = 32 * _CHUNK  # read of one channel before others have their turn
+_AT_ONCE = 4 * _CHUNK  # bytes read of one channel before others have their turn
 _MOST_DIMENSIONS = 8
 
 Arrays = Mapping[str, np.ndarray]
@@ -87,10 +87,12 @@ class Channel:
         """The next whole frame, or None if there is none within so many seconds (None: however long it takes)."""
         deadline = math.inf if seconds is None else time.monotonic() + seconds
         while not self._frames:
-            left = deadline - time.monotonic()
-            if not self._fault and not _readable(self._socket, None if left == math.inf else max(left, 0.0)):
+            left = max(deadline - time.monotonic(), 0.0)
+            if not self._fault and not _readable(self._socket, None if left == math.inf else left):
                 return None
             self._frames.extend(self._read())
+            if not self._frames and time.monotonic() >= deadline:  # one who sends a little at a time gets no more time
+                return None
         return self._frames.popleft()
 
     def waiting(self) -> list[Frame]:

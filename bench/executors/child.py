@@ -31,7 +31,7 @@ class Child:
     """A process that was started afresh, and the channel to it."""
 
     def __init__(self, process: BaseProcess, channel: Channel) -> None:
-        self.process, self.channel = process, channel
+        self.process, self.channel, self._killed = process, channel, False
 
     @property
     def pid(self) -> int:
@@ -71,8 +71,10 @@ class Child:
 
     def kill(self) -> None:
         """Ends it at once, and with it what it has started, whatever they are doing."""
-        kill_group(self.process)
-        self.channel.close()
+        if not self._killed:  # later, its number may be another's
+            self._killed = True
+            kill_group(self.process)
+            self.channel.close()
 
 
 def spawn_child(target: Callable[..., None], name: str, *arguments: object) -> Child:
@@ -100,7 +102,7 @@ def kill_group(process: BaseProcess) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):  # it has no group yet, or nobody is left in it
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()
-    process.join()
+    process.join(SECONDS_TO_DIE)  # one that waits for a dead disk dies later
 
 
 def _start(process: BaseProcess) -> None:

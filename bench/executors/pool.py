@@ -39,7 +39,7 @@ class Worker(abc.ABC):
 
     @abc.abstractmethod
     def kill(self) -> None:
-        """Ends it at once, whatever it is doing."""
+        """Ends it at once, whatever it is doing; one that is dead already may be ended again."""
 
     def halted(self) -> str:
         """Why it cannot go on by itself, and what helps, in half a sentence; empty if it can, or that is not known."""
@@ -176,6 +176,7 @@ class PoolExecutor:
 
     def _try_again(self, worker: Worker, reason: str) -> Iterator[Outcome]:
         """Tries the task that a lost worker was at once more, and what it had not begun as if it were new."""
+        worker.kill()  # it may only have said so, and what it has started may live
         attempts = self._assigned.pop(worker)
         if not attempts:
             return

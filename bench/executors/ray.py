@@ -83,6 +83,7 @@ class RayWorker(Worker):
         self.channel: Channel | None = None
         self._conversation = Conversation()
         self._unsent: list[AttackTask] = []
+        self._killed = False
 
     def send(self, task: AttackTask) -> None:
         if self.channel is None:
@@ -115,6 +116,9 @@ class RayWorker(Worker):
 
     def kill(self) -> None:
         """The actor ends its process when the connection closes, and is itself ended later (`RayPool`)."""
+        if self._killed:
+            return
+        self._killed = True
         if self.channel is not None:
             self.channel.close()
         self._pool.listener.withdraw(self._invitation)
@@ -170,7 +174,7 @@ class RayPool(WorkerPool):
         try:
             ended = self._ended(own)
             received = [(worker, message) for worker in own for message in worker.messages(worker in ended)]
-            self._check_size(bool(received))
+            self._check_size(bool(received or channels))
             self._see_off()
             if any(isinstance(message, WorkerLost) for _, message in received):
                 time.sleep(SECONDS_OF_THE_HEAD)

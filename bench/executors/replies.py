@@ -19,7 +19,7 @@ FLAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:+-]{0,79}")
 MOST_FLAGS = 100
 
 
-class Column(NamedTuple):
+class ColumnRule(NamedTuple):
     """What is said of every example: the kinds of numbers it may be given in, how it travels, and its range."""
 
     kinds: str  # of numpy's: b for bool, i and u for whole numbers, f for others
@@ -29,13 +29,13 @@ class Column(NamedTuple):
 
 
 COLUMNS = {
-    "success": Column("b", "|u1"),
-    "margin": Column("fiu", "<f8"),  # NaN where the source gives none
-    "restart": Column("iu", "<i4", -1, 2**15 - 1),
-    "target": Column("iu", "<i4", -1, 2**15 - 1),
-    "gradients": Column("iu", "<i8", 0, 2**31 - 1),
-    "queries": Column("iu", "<i8", 0, 2**31 - 1),
-    "part": Column("iu", "<i4", -1, 2**15 - 1),
+    "success": ColumnRule("b", "|u1"),
+    "margin": ColumnRule("fiu", "<f8"),  # NaN where the source gives none
+    "restart": ColumnRule("iu", "<i4", -1, 2**15 - 1),
+    "target": ColumnRule("iu", "<i4", -1, 2**15 - 1),
+    "gradients": ColumnRule("iu", "<i8", 0, 2**31 - 1),
+    "queries": ColumnRule("iu", "<i8", 0, 2**31 - 1),
+    "part": ColumnRule("iu", "<i4", -1, 2**15 - 1),
 }
 """What `Attacked` has per example, but for the images; the highest numbers are those of the columns of `result`."""
 _NAMES = {"b": "truth values (bool)", "fiu": "numbers", "iu": "whole numbers"}

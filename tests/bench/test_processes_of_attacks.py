@@ -1,10 +1,11 @@
-"""Processes that do not behave: they hold the interpreter's lock, fork, stop, or die. The driver goes on, and none is left."""
+"""Processes that do not behave: they hold the interpreter's lock, fork, stop, die. The driver goes on, and none is left."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -28,57 +29,55 @@ from tests.processes import started
 pytestmark = pytest.mark.needs_process
 
 SHAPE = (100, 32, 32, 3)  # more than a socket takes at once
+NONE = np.zeros(SHAPE[0], np.int64)
 FINISHED = codec.encoded(
-    TaskFinished(
-        Attacked(
-            np.zeros(SHAPE, np.float32),
-            np.zeros(100, bool),
-            np.zeros(100),
-            *(np.zeros(100, np.int64) for _ in range(4)),
-        ),
-        1.0,
-    )
+    TaskFinished(Attacked(np.zeros(SHAPE, np.float32), NONE == 1, NONE * 0.5, NONE, NONE, NONE, NONE), 1.0)
 )
 
 
-def hold_the_lock(channel: Channel) -> None:
+def hold_the_lock(channel: Channel, pids: str) -> None:
     """A call into C that keeps the lock: no other thread of this process runs until it is over."""
     ctypes.PyDLL(None).sleep(10_000)
 
 
-def fork_ten_times_ten(channel: Channel) -> None:
+def fork_ten_times_ten(channel: Channel, pids: str) -> None:
     for _ in range(10):
         if os.fork() == 0:
             for _ in range(10):
                 if os.fork() == 0:
-                    time.sleep(10_000)
-            time.sleep(10_000)
+                    break
+            note(pids)
+            time.sleep(100)
+            os._exit(0)
     time.sleep(10_000)
 
 
-def die_and_leave_children(channel: Channel) -> None:
+def die_and_leave_children(channel: Channel, pids: str) -> None:
     """What it has forked keeps its end of the channel open."""
     if os.fork() == 0:
-        time.sleep(10_000)
+        note(pids)
+        time.sleep(100)
+    while len(Path(pids).read_text().split()) % 2:
+        time.sleep(0.01)
     os._exit(7)
 
 
-def stop(channel: Channel) -> None:
+def stop(channel: Channel, pids: str) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def stop_in_the_middle(channel: Channel) -> None:
+def stop_in_the_middle(channel: Channel, pids: str) -> None:
     """In half a message, as one that is stopped from outside may be."""
     channel._socket.sendall(b"bch1\0\0")
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def close_and_go_on(channel: Channel) -> None:
+def close_and_go_on(channel: Channel, pids: str) -> None:
     channel.close()
     time.sleep(10_000)
 
 
-ACTIONS: dict[str, Callable[[Channel], None]] = {
+ACTIONS: dict[str, Callable[[Channel, str], None]] = {
     action.__name__: action
     for action in (
         hold_the_lock,
@@ -87,8 +86,14 @@ ACTIONS: dict[str, Callable[[Channel], None]] = {
         stop,
         stop_in_the_middle,
         close_and_go_on,
-    )  # fmt: skip
+    )
 }
+
+
+def note(pids: str) -> None:
+    """Writes this process down, in one piece."""
+    with open(pids, "a") as file:
+        file.write(f"{os.getpid()}\n")
 
 
 def misbehave(channel: Channel, threads: int, memory: int | None) -> None:
@@ -97,9 +102,8 @@ def misbehave(channel: Channel, threads: int, memory: int | None) -> None:
         task = codec.task_of(frame)
         channel.send({"kind": "ready"})
         if task.engine in ACTIONS:
-            with open(task.source, "a") as file:
-                file.write(f"{os.getpid()}\n")
-            ACTIONS[task.engine](channel)
+            note(task.source)
+            ACTIONS[task.engine](channel, task.source)
         channel.send(FINISHED.document, FINISHED.arrays)
 
 
@@ -124,27 +128,24 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., list[O
     return outcomes
 
 
-def groups(tmp_path: Path) -> list[int]:
+def noted(tmp_path: Path) -> list[int]:
+    """The processes that were written down."""
     return [int(line) for line in (tmp_path / "pids").read_text().split()]
 
 
-def left(group: int) -> int:
-    """How many processes of a group there are, but for those that are dead and only not yet counted off."""
-    found = 0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, own = stat.read_text().rpartition(")")[2].split()[:3]
-        except OSError:
-            continue
-        found += int(own) == group and state != "Z"
-    return found
+def lives(pid: int) -> bool:
+    """Whether there is such a process, and it is not dead and only not yet counted off."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
-def gone(group: int) -> bool:
+def gone(*pids: int) -> bool:
     deadline = time.monotonic() + 30
-    while left(group) and time.monotonic() < deadline:
+    while any(map(lives, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return not left(group)
+    return not any(map(lives, pids))
 
 
 LATE = "the attack took longer than the 1 s of --time-limit"
@@ -155,8 +156,8 @@ def test_a_limit_of_time_is_kept_from_outside(action: str, run: Callable[..., li
     """The next task, sent ahead, is more than the socket takes from one that does not read: the driver does not wait."""
     found = run(action, "fine", "fine", said=[], seconds=1)
     assert sorted((one.index, one.error) for one in found) == [(0, LATE), (1, None), (2, None)]
-    (group,) = groups(tmp_path)
-    assert gone(group)
+    assert len(noted(tmp_path)) > (action == "fork_ten_times_ten")
+    assert gone(*noted(tmp_path))
 
 
 def test_what_a_dead_process_has_forked_hides_nothing_and_is_ended(
@@ -169,7 +170,7 @@ def test_what_a_dead_process_has_forked_hides_nothing_and_is_ended(
         1: None,
     }
     assert said == ["the attack's process died (exit code 7); trying that shard once more"]
-    assert all(gone(group) for group in groups(tmp_path))
+    assert gone(*noted(tmp_path))
 
 
 def test_a_process_that_closes_its_connection_is_ended(
@@ -181,7 +182,7 @@ def test_a_process_that_closes_its_connection_is_ended(
         0: "the attack's process died 2 times (it closed its connection): out of memory?",
         1: None,
     }
-    assert all(gone(group) for group in groups(tmp_path))
+    assert gone(*noted(tmp_path))
 
 
 def test_the_user_is_told_of_a_stopped_process_and_it_can_go_on(
@@ -192,12 +193,12 @@ def test_the_user_is_told_of_a_stopped_process_and_it_can_go_on(
 
         def append(self, line: str) -> None:
             super().append(line)
-            os.kill(groups(tmp_path)[0], signal.SIGCONT)
+            os.kill(noted(tmp_path)[0], signal.SIGCONT)
 
     said = Said()
     found = run("stop", said=said)
     assert [one.error for one in found] == [None]
-    pid = groups(tmp_path)[0]
+    pid = noted(tmp_path)[0]
     assert said == [
         f"the attack's process {pid} is stopped by a signal: 'kill -CONT {pid}' lets it go on; --time-limit would end it"
     ]
@@ -215,19 +216,17 @@ time.sleep(1000)
 
 def say_so_and_hold(channel: Channel) -> None:
     channel.send({})
-    hold_the_lock(channel)
+    hold_the_lock(channel, "")
 
 
 def test_a_process_that_holds_its_lock_does_not_outlive_a_killed_driver() -> None:
-    import sys
-
     with started([sys.executable, "-c", DRIVER], Path(__file__).parents[2]) as driver:
         assert driver.stdout is not None
-        group = int(driver.stdout.readline())
-        assert left(group) == 1
+        pid = int(driver.stdout.readline())
+        assert lives(pid)
         driver.send_signal(signal.SIGKILL)
         driver.wait(30)
-        assert gone(group)
+        assert gone(pid)
 
 
 def echo(channel: Channel) -> None:
@@ -238,7 +237,13 @@ def echo(channel: Channel) -> None:
 def test_a_process_lives_on_when_the_thread_that_asked_for_it_has_ended() -> None:
     """The kernel's signal of a parent's death is that of the thread which started the process."""
     made: list[child.Child] = []
-    thread = threading.Thread(target=lambda: made.append(spawn_child(echo, "echo")))
+
+    def ask() -> None:
+        made.append(spawn_child(echo, "echo"))
+        made[0].channel.send_later({"is it": "up"})
+        made[0].receive()
+
+    thread = threading.Thread(target=ask)
     thread.start()
     thread.join()
     time.sleep(0.3)
