@@ -8,6 +8,7 @@ import click
 
 from bench.commands.options import db_option, examples, factory_option, key_option
 from bench.support import devices
+from bench.support.printable import printable
 
 
 @click.command(
@@ -32,5 +33,5 @@ def import_(file: Path, db: str, key_file: Path | None, factories: tuple[str, ..
 
     done = importing.import_(file, db, images.folder_of(db), key, reporter.track, frozenset(factories))
     for reason in done.unjudged.values():
-        click.echo(f"not judged here: {reason}")
+        click.echo(printable(f"not judged here: {reason}"))
     click.echo(f"{done.cells} cells and {done.rows} rows taken over, {done.there_already} rows were there already")

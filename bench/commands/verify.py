@@ -9,6 +9,7 @@ import click
 from bench.commands.options import db_option, examples, factory_option, key_option, opened
 from bench.errors import BenchError, UsageError
 from bench.support import devices
+from bench.support.printable import printable
 
 
 @click.command(
@@ -37,7 +38,7 @@ def verify(db: str, key_file: Path | None, factories: tuple[str, ...], zoo: bool
         findings = check(database, images.folder_of(db), key, reporter.track, elsewhere)
     problems = [*findings.problems, *findings.unjudged.values()]
     for problem in problems:
-        click.echo(problem)
+        click.echo(printable(problem))
     kept = f"; {findings.without_images} rows without kept images were not judged" if findings.without_images else ""
     click.echo(f"{findings.rows} rows judged again, {len(problems)} problems{kept}")
     if problems:
@@ -63,7 +64,7 @@ def _verify_zoo() -> None:
             found += [wrong] if wrong else []
             tracker.advance(1, entry.name)
     for problem in found:
-        click.echo(problem)
+        click.echo(printable(problem))
     click.echo(f"{len(entries)} models measured on {count} test images, {len(found)} problems")
     if found:
         raise BenchError(f"{len(found)} models of the zoo are not what the manifest says")
