@@ -32,6 +32,6 @@ def import_(file: Path, db: str, key_file: Path | None, factories: tuple[str, ..
     from bench.exchange import importing
 
     done = importing.import_(file, db, images.folder_of(db), key, reporter.track, frozenset(factories))
-    for reason in done.unjudged.values():
+    for reason in (*done.unjudged.values(), *done.unjudged_cells.values()):
         click.echo(printable(f"not judged here: {reason}"))
     click.echo(f"{done.cells} cells and {done.rows} rows taken over, {done.there_already} rows were there already")

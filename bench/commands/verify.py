@@ -20,7 +20,11 @@ from bench.support.printable import printable
 @factory_option
 @click.option("--zoo", is_flag=True, help="Instead, measure the models that come with the package on all test images.")
 def verify(db: str, key_file: Path | None, factories: tuple[str, ...], zoo: bool) -> None:
-    """Judge every stored adversarial image again from nothing, and compare with every stored row."""
+    """Judge every stored adversarial image again from nothing, and compare with every stored row.
+
+    Rows that cannot be judged, as their images were not kept or what judges them is not here, are named; the command
+    then ends with exit code 1, as it does where a row does not hold.
+    """
     if zoo:
         _verify_zoo()
         return
@@ -36,11 +40,11 @@ def verify(db: str, key_file: Path | None, factories: tuple[str, ...], zoo: bool
 
         elsewhere = Elsewhere(factories=frozenset(factories))
         findings = check(database, images.folder_of(db), key, reporter.track, elsewhere)
-    problems = [*findings.problems, *findings.unjudged.values()]
+    problems = [*findings.problems, *findings.unjudged.values(), *findings.unjudged_cells.values()]
     for problem in problems:
         click.echo(printable(problem))
-    kept = f"; {findings.without_images} rows without kept images were not judged" if findings.without_images else ""
-    click.echo(f"{findings.rows} rows judged again, {len(problems)} problems{kept}")
+    missing = f"; {findings.without_images} rows without images were not judged" if findings.without_images else ""
+    click.echo(f"{findings.rows} rows judged again, {len(problems)} problems{missing}")
     if problems:
         raise BenchError(f"{len(problems)} stored results do not hold, or could not be judged")
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.store.queries import Board, Cell, attack_names
+from bench.store.schema import UNJUDGED
 from bench.support.printable import markup
 from bench.support.stats import wilson
 
@@ -19,7 +20,7 @@ def print_boards(boards: Iterable[Board], console: Console) -> None:
             console.print(
                 f"partial: {len(board.left_out)} of {len(board.cells)} cells are not complete and do not count"
             )
-        if unjudged := sum(cell.imported == "unjudged" for cell in board.cells):
+        if unjudged := sum(cell.imported == UNJUDGED for cell in board.cells):
             console.print(f"imported: {unjudged} of {len(board.cells)} cells were not judged here and do not count")
 
 
@@ -52,7 +53,8 @@ def board_table(board: Board) -> Table:
 
 def _name(cell: Cell, attack: str) -> str:
     outside = "" if cell.inside_threat_model else " (outside the threat model)"
-    return f"{attack}@{cell.source}{outside}{' (imported)' if cell.imported else ''}"
+    imported = {None: "", UNJUDGED: " (imported, not judged)"}.get(cell.imported, " (imported)")
+    return f"{attack}@{cell.source}{outside}{imported}"
 
 
 def _progress(cell: Cell, total: int) -> str:

@@ -20,7 +20,7 @@ from sqlalchemy.engine import Engine as Database
 from bench.api import BenchError, UsageError
 from bench.store.redaction import cause_of, reason_of, redacted
 
-HEAD = "0004"
+HEAD = "0005"
 BUSY_SECONDS = 30
 PATIENCE_SECONDS = 300.0
 MIGRATION_LOCK = 0xBE9C4
@@ -149,6 +149,16 @@ def _is_transient(error: sa.exc.DBAPIError) -> bool:
 def writing(database: Database) -> Iterator[Connection]:
     """One transaction that writes; on SQLite it takes the write lock at the start instead of failing in the middle."""
     with database.connect().execution_options(bench_write=True) as connection, connection.begin():
+        yield connection
+
+
+@contextlib.contextmanager
+def reading(where: Database | Connection) -> Iterator[Connection]:
+    """A connection to read by: a new one, or the one of the transaction that is under way, which sees what it wrote."""
+    if isinstance(where, Connection):
+        yield where
+        return
+    with where.connect() as connection:
         yield connection
 
 
