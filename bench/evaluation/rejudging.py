@@ -17,7 +17,7 @@ from bench.evaluation.referee import Referee
 from bench.evaluation.stored_board import Row, StoredBoard
 from bench.in_memory import NotHere
 from bench.keys import PrivateKey
-from bench.models import artifacts, classifier
+from bench.models import artifacts, classifier, network_size
 from bench.models import recipe as recipes
 from bench.models.architecture import NotInstalled
 from bench.store import identity, schema
@@ -153,6 +153,8 @@ def _referee(board: StoredBoard, key: PrivateKey, elsewhere: Elsewhere) -> tuple
     if plugin.version != defence["version"]:
         raise CannotJudge(f"{defence['name']} is of version {plugin.version} here, not {defence['version']}")
     shape = plugin.output_shape(dataset.shape)
+    if not artifacts.is_own(artifact) and code is None:
+        network_size.check(network, shape, len(dataset.classes), artifact.weights)
     try:
         loaded = classifier.load(network, shape, len(dataset.classes), artifact.weights, artifact.weights_sha256)
     except (NotHere, NotInstalled) as error:
