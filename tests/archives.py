@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import sqlite3
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.store import row_format
-from bench.support.fingerprint import fingerprint
+from bench.evaluation import images
+from bench.exchange.layout import cell_of
+from bench.store import identity, row_format
+from bench.support.fingerprint import canonical, fingerprint
 from tests.processes import bench
 
 Members = dict[str, bytes]
@@ -105,3 +108,111 @@ def left_behind(folder: Path) -> list[str]:
     return [
         str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.name != "offered.zip"
     ]
+
+
+class Forgery:
+    """An archive taken apart, to be changed at will and put together so that every digest and total fits."""
+
+    def __init__(self, path: Path) -> None:
+        content = members(path)
+        self.manifest: dict[str, Any] = json.loads(content.pop("manifest.json"))
+        self.tables: dict[str, list[dict[str, Any]]] = self.manifest["tables"]
+        self.rows = {
+            int(name[5:-4]): dict(np.load(io.BytesIO(content.pop(name))))
+            for name in sorted(content)
+            if name[:5] == "rows/"
+        }
+        self.images = {
+            name.removeprefix("images/"): content.pop(name) for name in sorted(content) if name[:7] == "images/"
+        }
+        self.rest = content
+
+    @property
+    def attacked(self) -> tuple[int, dict[str, Any]]:
+        """The place and the row of the attack's cell."""
+        return next((i, cell) for i, cell in enumerate(self.tables["cell"]) if cell["strategy"] != "clean")
+
+    def shards(self, cell: dict[str, Any]) -> list[dict[str, Any]]:
+        key = cell_of(cell)
+        return [shard for shard in self.tables["shard"] if cell_of(shard) == key]
+
+    def all_broken(self) -> Forgery:
+        """Every verdict of the attack's cell turned to wrong."""
+        columns = self.rows[self.attacked[0]]
+        columns["correct"] = np.zeros_like(columns["correct"])
+        columns["pred"], columns["margin"] = (columns["label"] + 1) % 10, -np.abs(columns["margin"])
+        return self
+
+    def without_images(self, start: int = 0) -> Forgery:
+        """No images for the attack's examples from `start` on."""
+        for shard in self.shards(self.attacked[1]):
+            if shard["start"] >= start:
+                self.images.pop(shard["images_file"])
+                shard["images_file"] = shard["images_sha256"] = None
+        return self
+
+    def another_attack(self, **settings: object) -> Forgery:
+        """The same as the result of an attack with other settings: a cell that is not there yet."""
+        row = next(row for row in self.tables["attack"] if row["id"] == self.attacked[1]["attack_id"])
+        row["params_json"] = canonical({**json.loads(row["params_json"]), **settings})
+        return self
+
+    def mend(self) -> Forgery:
+        """Makes fingerprints, names of images, digests and totals what they should be."""
+        defences = {row["id"]: row for row in self.tables["defence"]}
+        for row in self.tables["defence"]:
+            row["fingerprint"] = identity.of_defence(row)
+        for row in self.tables["board"]:
+            row["fingerprint"] = identity.of_board(row, defences[row["defence_id"]]["fingerprint"])
+        for row in self.tables["attack"]:
+            row["fingerprint"] = identity.of_attack(row)
+        for row in self.tables["source"]:
+            row["fingerprint"] = identity.of_source(row)
+        for place, cell in enumerate(self.tables["cell"]):
+            self._mend_cell(cell, self.rows[place])
+        return self
+
+    def _mend_cell(self, cell: dict[str, Any], columns: dict[str, np.ndarray]) -> None:
+        lists = {name: values.tolist() for name, values in columns.items()}
+        rows = [{name: values[i] for name, values in lists.items()} for i in range(len(lists["example_idx"]))]
+        for name, column in (("n_correct", "correct"), ("gradients", "gradients"), ("queries", "queries")):
+            cell[name] = sum(lists[column])
+        cell["n_done"] = len(rows)
+        things = {name: {row["id"]: row for row in self.tables[name]} for name in ("board", "attack", "source")}
+        board, attack, source = (things[name][cell[f"{name}_id"]] for name in things)
+        for shard in self.shards(cell):
+            own = [row for row in rows if shard["start"] <= row["example_idx"] < shard["stop"]]
+            shard["rows_sha256"] = row_format.digest(own, 1)
+            if shard["images_file"] in self.images:
+                content = self.images.pop(shard["images_file"])
+                shard["images_sha256"] = hashlib.sha256(content).hexdigest()
+                own_name = identity.cell(board, attack, source)
+                shard["images_file"] = images.name_of(own_name, shard["start"], shard["stop"], shard["images_sha256"])
+                self.images[shard["images_file"]] = content
+
+    def content(self) -> Members:
+        """The members as they are now."""
+        packed = {f"images/{name}": content for name, content in self.images.items()}
+        for place, columns in self.rows.items():
+            made = io.BytesIO()
+            np.savez_compressed(made, **columns)
+            packed[f"rows/{place}.npz"] = made.getvalue()
+        return {**self.rest, **packed, "manifest.json": json.dumps(self.manifest).encode()}
+
+    def write(self, path: Path) -> Path:
+        write(path, self.content())
+        return path
+
+
+def everything(db: Path) -> dict[str, set[tuple[Any, ...]]]:
+    """Every row of every table."""
+    connection = sqlite3.connect(db)
+    names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    found = {name: set(connection.execute(f"SELECT * FROM {name}")) for name in names if "sqlite_" not in name}
+    connection.close()
+    return found
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder, and what is in it."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

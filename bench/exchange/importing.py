@@ -83,12 +83,9 @@ def _taken_over(offer: Offer, db: str, folder: Path, weights: Path, track: Track
         with user_errors(db), track("taking over results", total) as tracker:
             placing.clean_up(folder, target)
             files = {name: path for own in offer.image_files.values() for name, _, path in own.values()}
-            try:
-                with placing.staging(folder, files) as placed:
-                    kept_weights.keep(weights, db)
-                    done = merge(target, offer, placed)
-            finally:
-                kept_weights.release(db, imports.used_weights(target))
+            with placing.staging(folder, files) as placed, kept_weights.keeping(weights, db):
+                done = merge(target, offer, placed)
+            kept_weights.release(db, imports.used_weights(target))  # of cells that were there already, say
             for name in done.replaced:
                 placing.remove(folder, name)
             tracker.advance(total)

@@ -6,9 +6,10 @@ calls a classifier of ours may be anything.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from bench.api import BenchError
@@ -21,32 +22,51 @@ USED_BY = "used_by.json"
 UNKNOWN = "imported by an earlier version"
 
 
-def keep(folder: Path, db: str) -> None:
-    """Keeps the artifacts of a folder that are not here yet, for this database."""
+@contextlib.contextmanager
+def keeping(folder: Path, db: str) -> Iterator[None]:
+    """Keeps the artifacts of a folder that are not here yet, for this database, unless the block fails."""
+    new: list[Path] = []
+    try:
+        _keep(folder, db, new)
+        yield
+    except BaseException:
+        for place in new:
+            _leave(place, db)
+        raise
+
+
+def _keep(folder: Path, db: str, new: list[Path]) -> None:
     for artifact in artifacts.in_folder(folder):
         found = artifacts.with_weights(artifact.weights_sha256)
         place = artifacts.imported() / artifact.path.name
         if found is None:
             if (place / "artifact.json").exists():
                 raise BenchError(f"{place} holds other weights: nothing was taken over")
+            new.append(place)
             _write_users(place, {_name(db)})
             for name in ("weights.npz", "artifact.json"):
                 with atomic_write(place / name) as stream:
                     stream.write((artifact.path / name).read_bytes())
-        elif found.path.parent == artifacts.imported():
+        elif found.path.parent == artifacts.imported() and _name(db) not in _users(found.path):
+            new.append(found.path)
             _write_users(found.path, _users(found.path) | {_name(db)})
 
 
 def release(db: str, used: Collection[str]) -> None:
     """Removes what this database has had and has no more, unless another has it."""
     for artifact in artifacts.in_folder(artifacts.imported()):
-        users = _users(artifact.path)
-        if _name(db) in users and artifact.weights_sha256 not in used:
-            if users == {_name(db)}:
-                (artifact.path / "artifact.json").unlink()  # without it there is no artifact
-                shutil.rmtree(artifact.path)
-            else:
-                _write_users(artifact.path, users - {_name(db)})
+        if _name(db) in _users(artifact.path) and artifact.weights_sha256 not in used:
+            _leave(artifact.path, db)
+
+
+def _leave(place: Path, db: str) -> None:
+    """This database has an artifact no more, which goes if no other has it."""
+    users = _users(place) - {_name(db)}
+    if users:
+        _write_users(place, users)
+    else:
+        (place / "artifact.json").unlink(missing_ok=True)  # without it there is no artifact
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _name(db: str) -> str:

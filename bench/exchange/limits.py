@@ -67,10 +67,10 @@ def value_problem(table: str, column: sa.Column[Any], value: Any) -> str | None:
 
 
 def _number_problem(name: str, value: float, most: int) -> str | None:
-    if not math.isfinite(value):
-        return "is no finite number"
     if isinstance(value, int) and not 0 <= value <= most:
         return "is out of range"
+    if not math.isfinite(value):
+        return "is no finite number"
     if name == "epsilon" and not 0 < value <= LARGEST_EPSILON:
         return f"is {value:g}; an epsilon is above 0, and {LARGEST_EPSILON:g} at most"
     if name == "seconds" and not 0 <= value <= LONGEST_SECONDS:
