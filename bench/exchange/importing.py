@@ -20,7 +20,7 @@ from bench.exchange.layout import TABLES, Rows, Tables, cell_of
 from bench.exchange.merging import Offer, Taken, merge
 from bench.keys import PrivateKey
 from bench.store import imports, schema, writer
-from bench.store.database import open_database, user_errors, writing
+from bench.store.database import open_database, scratch_database, user_errors, writing
 from bench.store.writer import CellKey
 from bench.support.fingerprint import of_file
 from bench.support.progress import Track, untracked
@@ -68,7 +68,7 @@ def import_(
 def _judged(
     tables: Tables, rows: Sequence[Rows], staged: Path, key: PrivateKey, track: Track, factories: frozenset[str]
 ) -> Findings:
-    stage = open_database(str(staged / "stage.db"), create=True)
+    stage = scratch_database(staged / "stage.db")
     try:
         _fill(stage, tables, rows)
         return verify(stage, staged / "images", key, track, Elsewhere(staged / "artifacts", factories))

@@ -78,6 +78,16 @@ def open_database(text: str, *, create: bool, upgrade: bool = False) -> Database
     return database
 
 
+def scratch_database(path: Path) -> Database:
+    """A new empty database that is thrown away: made at once, and nobody waits for the disk."""
+    from bench.store.schema import metadata
+
+    database = sa.create_engine(url_of(str(path)))
+    _set_up_sqlite(database, synchronous="OFF")
+    metadata.create_all(database)
+    return database
+
+
 @contextlib.contextmanager
 def opened(text: str, *, create: bool = False) -> Iterator[Database]:
     """The database at `text` until the block ends; what goes wrong with it is one line that says what to do."""
@@ -175,12 +185,12 @@ def _check_sqlite_file(path: Path, text: str, create: bool) -> None:
         raise UsageError(f"--db {text}: cannot make its folder ({error.strerror})") from error
 
 
-def _set_up_sqlite(database: Database) -> None:
+def _set_up_sqlite(database: Database, synchronous: str = "FULL") -> None:
     @event.listens_for(database, "connect")
     def _on_connect(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None  # SQLAlchemy begins transactions below; the driver must not
         # FULL: with NORMAL a power cut takes the last transactions with it, though they were committed.
-        for pragma in ("synchronous=FULL", "foreign_keys=ON", "cache_size=-65536"):
+        for pragma in (f"synchronous={synchronous}", "foreign_keys=ON", "cache_size=-65536"):
             connection.execute(f"PRAGMA {pragma}").close()
 
     @event.listens_for(database, "begin")

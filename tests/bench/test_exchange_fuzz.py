@@ -102,7 +102,7 @@ class Chance(random.Random):
         kind = self.choice(("images", "rest"))
         old: dict[str, bytes] = getattr(forgery, kind)
         name = self.choice(sorted(old))
-        new = str(self.value(name))
+        new = str(self.value(name))[:1000]
         old[new] = old.pop(name)
         for shard in forgery.tables["shard"]:
             if shard.get("images_file") == name and self.random() < 0.5:
@@ -129,7 +129,8 @@ class Chance(random.Random):
             self.names,
         )
         for _ in range(self.choice((1, 1, 2, 3))):
-            self.choice(ways)(forgery)
+            with contextlib.suppress(IndexError, KeyError, TypeError):  # what another change took away
+                self.choice(ways)(forgery)
         if self.random() < 0.7:
             with contextlib.suppress(Exception):  # what was changed may have no fingerprint
                 forgery.mend()  # so that only what it says is wrong, and no digest tells
@@ -143,7 +144,9 @@ def numbers(db: Path) -> Any:
     by_source = queries.best_by_source(database, board)
     database.dispose()
     own = [cell for cell in board.cells if cell.imported is None]
-    return board.best_known, board.best_adversary, board.clean, own, by_source, board.preset, board.n_examples
+    engines = {name: count for name, count in board.best_adversary.items() if name in {cell.attack for cell in own}}
+    sources = {name: count for name, count in by_source.items() if name in {cell.source for cell in own}}
+    return board.best_known, engines, board.clean, own, sources, board.preset, board.n_examples, board.left_out
 
 
 @pytest.fixture
@@ -181,8 +184,8 @@ def test_what_is_accepted_changes_no_number_and_what_is_refused_changes_no_byte(
         forgery = chance.changed(packed)
         try:
             write(tmp_path / "offered.zip", forgery.content())
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, IndexError):
-            seen["no archive"] += 1  # such as a manifest that is no mapping any more
+        except Exception:  # ours: such as a manifest that is no mapping any more
+            seen["no archive"] += 1
             continue
         done = offered(tmp_path / "offered.zip", own)
         if isinstance(done, str):
