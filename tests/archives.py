@@ -37,12 +37,12 @@ def members(path: Path) -> Members:
         return {name: file.read(name) for name in file.namelist()}
 
 
-def write(path: Path, content: Members, **manifest: Any) -> None:
+def write(path: Path, content: Members, packing: int = zipfile.ZIP_DEFLATED, **manifest: Any) -> None:
     """The members as an archive whose digests fit, however odd the members are."""
     described = json.loads(content["manifest.json"])
     described["files"] = {n: hashlib.sha256(c).hexdigest() for n, c in content.items() if n != "manifest.json"}
     described |= manifest
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+    with zipfile.ZipFile(path, "w", packing) as file:
         for name, data in {**content, "manifest.json": json.dumps(described).encode()}.items():
             file.writestr(name, data)
 
@@ -155,6 +155,32 @@ class Forgery:
         """The same as the result of an attack with other settings: a cell that is not there yet."""
         row = next(row for row in self.tables["attack"] if row["id"] == self.attacked[1]["attack_id"])
         row["params_json"] = canonical({**json.loads(row["params_json"]), **settings})
+        return self
+
+    def another_weight(self, place: int, value: float) -> Forgery:
+        """One number of the weights changed, in the array of this place, with every digest that speaks of them."""
+        (name,) = [name for name in self.rest if name.endswith("weights.npz")]
+        arrays = dict(np.load(io.BytesIO(self.rest.pop(name))))
+        chosen = sorted(arrays)[place % len(arrays)]
+        arrays[chosen] = arrays[chosen].copy()
+        arrays[chosen].flat[0] = value
+        made = io.BytesIO()
+        np.savez(made, **arrays)
+        digest = hashlib.sha256(made.getbuffer()).hexdigest()
+        (described,) = [name for name in self.rest if name.endswith("artifact.json")]
+        artifact = json.loads(self.rest.pop(described))
+        artifact["record"]["weights_sha256"] = digest
+        self.rest[f"weights/{digest[:16]}/weights.npz"] = made.getvalue()
+        self.rest[f"weights/{digest[:16]}/artifact.json"] = json.dumps(artifact).encode()
+        self.tables["defence"][0]["weights_sha256"] = digest
+        return self
+
+    def another_strategy(self, name: str) -> Forgery:
+        """The attack's source as one of a strategy that nobody here has."""
+        _, cell = self.attacked
+        row = next(row for row in self.tables["source"] if row["id"] == cell["source_id"])
+        row["params_json"] = canonical({**json.loads(row["params_json"]), "strategy": name})
+        cell["strategy"] = name
         return self
 
     def mend(self) -> Forgery:

@@ -143,7 +143,8 @@ def _arrays(content: bytes, limit: int) -> dict[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
     with zipfile.ZipFile(io.BytesIO(content)) as packed:
         for info in packed.infolist():
-            if not info.filename.endswith(".npy") or len(info.filename) > 300 or info.filename in found:
+            name = info.filename.removesuffix(".npy")
+            if name == info.filename or len(name) > 300 or name in found:
                 raise ValueError(f"it has a member called {info.filename[:80]!r}")
             with packed.open(info) as stream:
                 shape, fortran, dtype = _header(stream)
@@ -155,7 +156,7 @@ def _arrays(content: bytes, limit: int) -> dict[str, np.ndarray]:
                 if sum(array.nbytes for array in found.values()) + size > limit:
                     raise ValueError(f"{info.filename} would unpack to {info.file_size} bytes")
                 values = np.frombuffer(stream.read(), dtype, count=math.prod(shape))
-            found[info.filename.removesuffix(".npy")] = values.reshape(shape, order="F" if fortran else "C")
+            found[name] = values.reshape(shape, order="F" if fortran else "C")
     return found
 
 

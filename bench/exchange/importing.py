@@ -10,6 +10,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine as Database
 
+from bench.evaluation.record_checks import is_inside
 from bench.evaluation.rejudging import Elsewhere
 from bench.evaluation.stored_board import Findings
 from bench.evaluation.verify import verify
@@ -21,6 +22,7 @@ from bench.exchange.merging import Offer, Taken, merge
 from bench.keys import PrivateKey
 from bench.store import imports, schema, writer
 from bench.store.database import open_database, scratch_database, user_errors, writing
+from bench.store.schema import CLEAN
 from bench.store.writer import CellKey
 from bench.support.fingerprint import of_file
 from bench.support.progress import Track, untracked
@@ -36,7 +38,7 @@ class Imported:
     unjudged: Mapping[int, str]
     """Boards of the archive that could not be judged here, and why."""
     unjudged_cells: Mapping[CellKey, str]
-    """Cells of other boards, by their ids in the archive, that came without all their images."""
+    """Cells of other boards, by their ids in the archive, without all their images or of an unknown strategy, and why."""
 
 
 def import_(
@@ -59,10 +61,13 @@ def import_(
             archive.refuse(
                 f"{found.problems[0]}" + (f" (and {len(found.problems) - 1} more)" * (len(found.problems) > 1))
             )
-        offer = Offer(path.name, of_file(path), tables, rows, staged / "images", frozenset(found.judged))
+        unplaced = _unplaced(tables)
+        judged = frozenset(found.judged - unplaced.keys())
+        offer = Offer(path.name, of_file(path), tables, rows, staged / "images", judged)
         taken = _taken_over(offer, db, folder, staged / "artifacts", track)
         there_already = sum(map(len, rows)) - taken.rows
-        return Imported(taken.cells, taken.rows, there_already, found.unjudged, found.unjudged_cells)
+        said = {**unplaced, **found.unjudged_cells}
+        return Imported(taken.cells, taken.rows, there_already, found.unjudged, said)
 
 
 def _judged(
@@ -74,6 +79,21 @@ def _judged(
         return verify(stage, staged / "images", key, track, Elsewhere(staged / "artifacts", factories))
     finally:
         stage.dispose()
+
+
+def _unplaced(tables: Tables) -> dict[CellKey, str]:
+    """Cells that claim to be inside the threat model from a source of which nobody here can tell."""
+    rows = {name: {row["id"]: row for row in tables[name]} for name in ("defence", "board", "source")}
+    found = {}
+    for cell in tables["cell"]:
+        board, source = rows["board"][cell["board_id"]], rows["source"][cell["source_id"]]
+        defence = rows["defence"][board["defence_id"]]
+        if cell["inside_threat_model"] and source["name"] != CLEAN and is_inside(defence, source) is None:
+            found[cell_of(cell)] = (
+                f"{defence['name']}, source {source['name']}: its strategy '{cell['strategy']}' is not installed here, so "
+                "nobody can tell whether it is inside the threat model"
+            )
+    return found
 
 
 def _taken_over(offer: Offer, db: str, folder: Path, weights: Path, track: Track) -> Taken:

@@ -126,7 +126,7 @@ class _Merging:
         if found is None:
             return True
         if found["imported"] is None:
-            return judged and found["n_done"] == 0 and not self._claimed(found)
+            return judged and complete and found["n_done"] == 0 and not self._claimed(found)
         if found["imported"] == schema.JUDGED:
             return judged and complete and found["status"] != "done"
         return judged

@@ -42,12 +42,14 @@ def check(network: Architecture, shape: Shape, classes: int, weights: Path) -> N
 def _given(weights: Path) -> Shapes:
     """The shapes of the arrays in a weights file, by their names, from their headers."""
     found: Shapes = {}
-    with zipfile.ZipFile(weights) as packed:
-        for info in packed.infolist():
-            with packed.open(info) as stream:
-                version = np.lib.format.read_magic(stream)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                found[info.filename.removesuffix(".npy")] = read(stream)[0]
+    headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    try:
+        with zipfile.ZipFile(weights) as packed:
+            for info in packed.infolist():
+                with packed.open(info) as stream:
+                    found[info.filename.removesuffix(".npy")] = headers[np.lib.format.read_magic(stream)](stream)[0]
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise UsageError(f"{weights} is not a weights file, or is cut short: {error}") from error
     return found
 
 

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import random
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,15 @@ class Chance(random.Random):
                 if shard["images_file"] == name:
                     shard["images_file"] = shard["images_sha256"] = None
 
+    def weights(self, forgery: Forgery) -> None:
+        if self.random() < 0.5:
+            forgery.another_weight(self.randrange(100), self.choice((0.0, 1.0, np.nan, 1e4)))
+        else:
+            name = self.choice(sorted(forgery.rest))
+            content = bytearray(forgery.rest[name])
+            content[self.randrange(len(content))] ^= 1 << self.randrange(8)
+            forgery.rest[name] = bytes(content)
+
     def names(self, forgery: Forgery) -> None:
         kind = self.choice(("images", "rest"))
         old: dict[str, bytes] = getattr(forgery, kind)
@@ -117,17 +127,7 @@ class Chance(random.Random):
             forgery.all_broken()
             if self.random() < 0.7:
                 forgery.without_images(self.choice((0, 3)))
-        ways = (
-            self.field,
-            self.field,
-            self.field,
-            self.table,
-            self.top,
-            self.array,
-            self.array,
-            self.images,
-            self.names,
-        )
+        ways = [self.field] * 3 + [self.array] * 2 + [self.table, self.top, self.images, self.names, self.weights]
         for _ in range(self.choice((1, 1, 2, 3))):
             with contextlib.suppress(IndexError, KeyError, TypeError):  # what another change took away
                 self.choice(ways)(forgery)
@@ -183,7 +183,7 @@ def test_what_is_accepted_changes_no_number_and_what_is_refused_changes_no_byte(
     for case in range(CASES):
         forgery = chance.changed(packed)
         try:
-            write(tmp_path / "offered.zip", forgery.content())
+            write(tmp_path / "offered.zip", forgery.content(), zipfile.ZIP_STORED)
         except Exception:  # ours: such as a manifest that is no mapping any more
             seen["no archive"] += 1
             continue
@@ -201,6 +201,7 @@ def test_what_is_accepted_changes_no_number_and_what_is_refused_changes_no_byte(
         assert numbers(own / "bench.db") == numbers_before, case
         shutil.rmtree(own)
         shutil.copytree(honest / "results", own)
+        shutil.rmtree(own_home / "imported", ignore_errors=True)
         bytes_before = files(own)
     print(dict(seen))
     assert seen["refused"] > CASES / 4

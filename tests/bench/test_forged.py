@@ -92,6 +92,14 @@ def test_a_cell_with_some_of_its_images_is_not_judged_either(packed: Path, tmp_p
     }, "no file is left of what gave way"
 
 
+def test_a_strategy_that_is_not_installed_is_not_taken_at_its_word(packed: Path, own: Path, tmp_path: Path) -> None:
+    """It says that it is inside the threat model, and nobody here can tell."""
+    forged = Forgery(packed).another_strategy("telepathy").mend()
+    done = taken(forged.write(tmp_path / "forged.zip"), own)
+    assert ["its strategy 'telepathy' is not installed here" in said for said in done.unjudged_cells.values()] == [True]
+    assert board(own).imported == {"unjudged": 1}
+
+
 def test_an_honest_run_takes_the_place_of_what_was_not_judged(packed: Path, honest: Path, tmp_path: Path) -> None:
     forged = Forgery(packed).all_broken().without_images().mend()
     taken(forged.write(tmp_path / "forged.zip"), tmp_path / "results")
