@@ -18,6 +18,7 @@ import bench
 from bench import commands, keys
 from bench.commands.options import examples
 from bench.errors import BenchError, UsageError
+from bench.support.printable import printable
 
 CONTEXT = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
 NOT_COMMANDS = ("options",)
@@ -78,7 +79,7 @@ def _explain(error: Exception, arguments: Sequence[str]) -> None:
     else:
         line = " ".join(f"{type(error).__name__}: {error}".split())
         said = f"error: {line} (unexpected: 'bench --debug …' shows where)\n"
-    click.echo(_without_passwords(said, arguments), err=True, nl=False)
+    click.echo(printable(_without_passwords(said, arguments)), err=True, nl=False)
 
 
 def _without_passwords(text: str, arguments: Sequence[str]) -> str:

@@ -90,7 +90,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "bench.errors", "bench.evaluation", "bench.executors", "bench.in_memory", "bench.keys", "bench.models",
         "bench.python_arguments", "bench.result", "bench.spec", "bench.support", "bench.vault", *TENSORS,
     ),
-    "bench.cli": ("bench", "bench.commands", "bench.errors", "bench.keys", "bench.store"),
+    "bench.cli": ("bench", "bench.commands", "bench.errors", "bench.keys", "bench.store", "bench.support"),
     # Around the packages: nothing imports these.
     "benchmarks": (*EVERYTHING, "tests"),
     "tests": (*EVERYTHING, "tools"),

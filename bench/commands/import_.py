@@ -8,6 +8,7 @@ import click
 
 from bench.commands.options import db_option, examples, factory_option, key_option, opened_vault
 from bench.support import devices
+from bench.support.printable import printable
 
 
 @click.command(
@@ -31,6 +32,6 @@ def import_(file: Path, db: str, key_file: Path | None, factories: tuple[str, ..
         from bench.exchange import importing
 
         done = importing.import_(file, db, images.folder_of(db), vault, reporter.track, frozenset(factories))
-    for reason in done.unjudged.values():
-        click.echo(f"not judged here: {reason}")
+    for reason in (*done.unjudged.values(), *done.unjudged_cells.values()):
+        click.echo(printable(f"not judged here: {reason}"))
     click.echo(f"{done.cells} cells and {done.rows} rows taken over, {done.there_already} rows were there already")

@@ -24,6 +24,7 @@ from bench.commands.options import (
 )
 from bench.errors import UsageError
 from bench.keysearch.request import ERROR, SLACK
+from bench.support.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from bench.keysearch.guesses import GuessSource
@@ -214,9 +215,9 @@ def _print(result: Searched, form: str) -> None:
     from bench.keysearch import report
 
     if form == "csv":
-        click.echo(report.as_csv(result.search), nl=False)
+        click.echo(printable(report.as_csv(result.search)), nl=False)
     elif form == "json":
-        click.echo(report.as_json(result.search, result.found_at))
+        click.echo(printable_json(report.as_json(result.search, result.found_at)))
     else:
         from rich.console import Console
 

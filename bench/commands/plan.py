@@ -22,6 +22,7 @@ from bench.commands.options import (
     spec_options,
 )
 from bench.support import devices
+from bench.support.printable import markup
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -115,12 +116,11 @@ def _print(found: Forecast, spec: Spec) -> None:
 
 
 def _table(title: str, found: Forecast) -> Table:
-    from rich.markup import escape
     from rich.table import Table
 
     from bench.support.progress import duration
 
-    table = Table(title=escape(title), title_justify="left")
+    table = Table(title=markup(title), title_justify="left")
     for column in ("engine", "source", "cells", "gradients", "queries", "transforms", "time here"):
         table.add_column(column, justify="left" if column in ("engine", "source") else "right")
     for line in found.lines:

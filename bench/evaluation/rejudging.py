@@ -15,7 +15,7 @@ from bench.data import datasets
 from bench.evaluation import images
 from bench.evaluation.stored_board import Row, StoredBoard
 from bench.in_memory import NotHere
-from bench.models import artifacts
+from bench.models import artifacts, network_size
 from bench.models import recipe as recipes
 from bench.models.architecture import NotInstalled
 from bench.store import identity, schema
@@ -60,10 +60,14 @@ class Judge:
         clean = examples.unit()
         with board.database.connect() as connection:
             for cell in board.cells(connection):
-                rows = board.rows(connection, cell)
+                rows, without_images = board.rows(connection, cell), 0
                 for shard in board.shards(connection, cell):
-                    self._judge_shard(board, referee, clean, examples.labels, cell, shard, rows)
+                    if _has_images(board, cell, shard):
+                        self._judge_shard(board, referee, clean, examples.labels, cell, shard, rows)
+                    else:
+                        without_images += shard["stop"] - shard["start"]
                     self._tracker.advance(shard["stop"] - shard["start"], board.name)
+                board.judged(cell, len(rows), without_images)
 
     def _judge_shard(
         self,
@@ -77,12 +81,7 @@ class Judge:
     ) -> None:
         span = slice(shard["start"], shard["stop"])
         try:
-            adversarial = clean[span]
-            if board.attack(cell)["name"] != schema.CLEAN:
-                if shard["images_file"] is None:
-                    board.findings.without_images += shard["stop"] - shard["start"]
-                    return
-                adversarial = self._images(board, cell, shard)
+            adversarial = clean[span] if _is_clean(board, cell) else self._images(board, cell, shard)
             verdict = referee.judge(clean[span], labels[span], adversarial, board.row["norm"], board.row["epsilon"])
         except BenchError as error:
             board.problem(cell, f"examples {shard['start']} to {shard['stop'] - 1}: {error}")
@@ -100,7 +99,7 @@ class Judge:
                 if row[name] != judged:
                     board.problem(cell, f"example {index}: {name} is stored as {row[name]}, judged {judged}")
             for name, value in (("margin", verdict.margin[offset]), ("distance", verdict.distance[offset])):
-                if abs(row[name] - value) > MARGIN_TOLERANCE:
+                if not abs(row[name] - value) <= MARGIN_TOLERANCE:  # of NaN, nothing is within anything
                     board.problem(cell, f"example {index}: {name} is stored as {row[name]:.6g}, judged {value:.6g}")
 
     def _images(self, board: StoredBoard, cell: Row, shard: Row) -> np.ndarray:
@@ -108,6 +107,16 @@ class Judge:
         if not images.are_of(own, shard["images_file"]):
             raise BenchError(f"{shard['images_file']} is of another cell")
         return images.load(self._folder, shard["images_file"], shard["images_sha256"])
+
+
+def _is_clean(board: StoredBoard, cell: Row) -> bool:
+    """Whether it is the cell of the unperturbed images, which is judged from the dataset."""
+    return bool(board.attack(cell)["name"] == schema.CLEAN)
+
+
+def _has_images(board: StoredBoard, cell: Row, shard: Row) -> bool:
+    """Whether there is something to judge a shard's rows by."""
+    return _is_clean(board, cell) or shard["images_file"] is not None
 
 
 def _dataset(board: StoredBoard) -> str:
@@ -144,6 +153,9 @@ def _referee(board: StoredBoard, vault: Vault, elsewhere: Elsewhere) -> tuple[Ju
         raise CannotJudge(f"its network is made by {code}, code that is run only if you name it: --factory {code}")
     if plugin.version != defence["version"]:
         raise CannotJudge(f"{defence['name']} is of version {plugin.version} here, not {defence['version']}")
+    shape = plugin.output_shape(dataset.shape)
+    if not artifacts.is_own(artifact) and code is None:
+        network_size.check(network, shape, len(dataset.classes), artifact.weights)
     model = Defended(
         defence["name"],
         json.loads(defence["params_json"]),

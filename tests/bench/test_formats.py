@@ -203,18 +203,17 @@ def test_what_is_not_known_is_refused_by_its_name(
 
 
 def test_a_description_is_kept_beside_the_row_and_filled_in_later(database: Database) -> None:
-    def stored(said: Mapping[str, Any] | None, imported: bool = False) -> dict[str, Any]:
+    def stored(said: Mapping[str, Any] | None) -> dict[str, Any]:
         row = identity.attack_row("pgd", "1", {"steps": 20}, 0, about=said)
         assert row["fingerprint"] == identity.attack_row("pgd", "1", {"steps": 20}, 0)["fingerprint"]
-        assert writer.ensure(database, schema.attack, row, imported) == 1
+        assert writer.ensure(database, schema.attack, row) == 1
         with database.connect() as connection:
             return about.from_json(connection.execute(sa.select(schema.attack.c.about_json)).scalar())
 
     assert stored(None) == {}
     said = {"label": "PGD", "order": 2, "parts": ["a", "b"]}
-    assert stored(said, imported=True) == said, "somebody else's, where nothing was said yet"
+    assert stored(said) == said
     assert stored(None) == said
-    assert stored({"label": "theirs"}, imported=True) == said
     assert stored({"label": "ours"}) == {"label": "ours"}
 
 
