@@ -84,7 +84,7 @@ def json_problem(name: str, value: Any) -> str | None:
     if not isinstance(value, form):
         return "has no such form"
     if name == "about_json" and (reason := about.problem(value)):
-        return f"is a description, which holds strings, numbers and lists of strings; {reason}"
+        return f"is none: a description holds strings, numbers and lists of strings; {reason}"
     if name in ("params_json", "parts_json") and not all(map(is_printable, _texts(value))):
         return "has signs that are no letters"
     if name == "parts_json" and not (len(value) < _SMALL and all(isinstance(part, str) for part in value)):

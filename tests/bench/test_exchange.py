@@ -195,7 +195,7 @@ OFFERS: dict[str, tuple[Callable[[Members], Members], str]] = {
     "a text without an end": (tables(lambda t: t["defence"][0].update(name="x" * 10**6)), "name is too long"),
     "shards that overlap": (tables(lambda t: t["shard"].append(t["shard"][-1])), "overlap"),
     "examples without number": (tables(lambda t: t["board"][0].update(n_examples=10**12)), "examples"),
-    "another epsilon": (tables(lambda t: t["board"][0].update(epsilon=0.001)), "its settings were changed"),
+    "another epsilon": (tables(lambda t: t["board"][0].update(epsilon=0.05)), "its settings were changed"),
     "another attack": (
         tables(lambda t: t["attack"][1].update(params_json=t["attack"][1]["params_json"].replace("20", "2000"))),
         "its settings were changed",
