@@ -126,6 +126,7 @@ def place(path: Path | None) -> KeyPlace:
         return KeyPlace(pipe=pipe)
     if pipe is not None:
         os.close(pipe)
+    _check_file(path)
     return KeyPlace(path)
 
 
@@ -199,13 +200,19 @@ def keep(path: Path, key: PrivateKey) -> PrivateKey:
     return key
 
 
-def _read(path: Path) -> str:
+def _check_file(path: Path) -> None:
+    """Raises UsageError if there is no such key file, or not for its owner alone; it is not read."""
     try:
         mode = path.stat().st_mode
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise UsageError(
-                f"key file {path} can be read by others (mode {stat.S_IMODE(mode):o}): run 'chmod 600 {path}'"
-            )
+    except OSError as error:
+        raise UsageError(f"cannot read key file {path}: {error.strerror}") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise UsageError(f"key file {path} can be read by others (mode {stat.S_IMODE(mode):o}): run 'chmod 600 {path}'")
+
+
+def _read(path: Path) -> str:
+    _check_file(path)
+    try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read key file {path}: {getattr(error, 'strerror', None) or 'not text'}") from None

@@ -18,7 +18,7 @@ from bench.exchange import kept_weights, placing
 from bench.exchange.archive import Archive
 from bench.exchange.examining import examine
 from bench.exchange.layout import TABLES, Rows, Tables, cell_of
-from bench.exchange.merging import Offer, Taken, merge
+from bench.exchange.merging import Arrival, Taken, merge
 from bench.store import imports, schema, writer
 from bench.store.database import open_database, scratch_database, user_errors, writing
 from bench.store.schema import CLEAN
@@ -63,8 +63,8 @@ def import_(
             )
         unplaced = _unplaced(tables)
         judged = frozenset(found.judged - unplaced.keys())
-        offer = Offer(path.name, of_file(path), tables, rows, staged / "images", judged)
-        taken = _taken_over(offer, db, folder, staged / "artifacts", track)
+        arrival = Arrival(path.name, of_file(path), tables, rows, staged / "images", judged)
+        taken = _taken_over(arrival, db, folder, staged / "artifacts", track)
         there_already = sum(map(len, rows)) - taken.rows
         said = {**unplaced, **found.unjudged_cells}
         return Imported(taken.cells, taken.rows, there_already, found.unjudged, said)
@@ -96,15 +96,15 @@ def _unplaced(tables: Tables) -> dict[CellKey, str]:
     return found
 
 
-def _taken_over(offer: Offer, db: str, folder: Path, weights: Path, track: Track) -> Taken:
+def _taken_over(arrival: Arrival, db: str, folder: Path, weights: Path, track: Track) -> Taken:
     """Everything at once, or nothing: rows, files of images and weights."""
-    target, total = open_database(db, create=True), sum(map(len, offer.rows))
+    target, total = open_database(db, create=True), sum(map(len, arrival.rows))
     try:
         with user_errors(db), track("taking over results", total) as tracker:
             placing.clean_up(folder, target)
-            files = {name: path for own in offer.image_files.values() for name, _, path in own.values()}
+            files = {name: path for own in arrival.image_files.values() for name, _, path in own.values()}
             with placing.staging(folder, files) as placed, kept_weights.keeping(weights, db):
-                done = merge(target, offer, placed)
+                done = merge(target, arrival, placed)
             kept_weights.release(db, imports.used_weights(target))  # of cells that were there already, say
             for name in done.replaced:
                 placing.remove(folder, name)

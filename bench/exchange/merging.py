@@ -29,7 +29,7 @@ SAME = ("name", "version", "keyed", "key_id", "weights_sha256", "norm", "epsilon
 
 
 @dataclasses.dataclass(frozen=True)
-class Offer:
+class Arrival:
     """An archive that was found in order, and what is known of it."""
 
     name: str
@@ -73,11 +73,11 @@ class Taken:
 
 
 @retry_transient
-def merge(target: Database, offer: Offer, placed: Placed) -> Taken:
+def merge(target: Database, arrival: Arrival, placed: Placed) -> Taken:
     """Takes over the cells that may be."""
     with writing(target) as connection:
-        merging = _Merging(connection, offer)
-        for cell, rows in zip(offer.tables["cell"], offer.rows, strict=True):
+        merging = _Merging(connection, arrival)
+        for cell, rows in zip(arrival.tables["cell"], arrival.rows, strict=True):
             merging.take(cell, rows)
         for board_id in sorted(merging.boards):
             doubts.put(connection, board_id)
@@ -89,9 +89,9 @@ def merge(target: Database, offer: Offer, placed: Placed) -> Taken:
 class _Merging:
     """One import inside its transaction."""
 
-    def __init__(self, connection: Connection, offer: Offer) -> None:
-        self._connection, self._offer = connection, offer
-        self._shards, self._images = shards_by_cell(offer.tables), offer.image_files
+    def __init__(self, connection: Connection, arrival: Arrival) -> None:
+        self._connection, self._offer = connection, arrival
+        self._shards, self._images = shards_by_cell(arrival.tables), arrival.image_files
         self._ids: dict[tuple[str, int], int] = {}
         self._import_id: int | None = None
         self.files: dict[str, str] = {}

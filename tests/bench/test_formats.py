@@ -60,6 +60,14 @@ def grown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "result", table)
     monkeypatch.setitem(row_format.COLUMNS, 2, (*row_format.COLUMNS[1], "confidence"))
     monkeypatch.setattr(databases, "migrate", migrated)
+    scratch = importing.scratch_database
+
+    def grown_scratch(path: Path) -> Database:
+        found = scratch(path)
+        add_the_column(found)
+        return found
+
+    monkeypatch.setattr(importing, "scratch_database", grown_scratch)
 
 
 def add_the_column(database: Database) -> None:

@@ -27,6 +27,8 @@ MARKS = ("Xq7Zk9Wv", "Jb4Lr2Ty")
 
 SMOKE = ("--preset", "smoke")
 COMMANDS = {
+    "db forget": ["db", "forget", "--imported", "in.zip"],
+    "db imports": ["db", "imports"],
     "db info": ["db", "info"],
     "db upgrade": ["db", "upgrade"],
     "export": ["export", "out.zip"],

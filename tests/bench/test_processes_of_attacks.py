@@ -245,7 +245,7 @@ def test_a_process_lives_on_when_the_thread_that_asked_for_it_has_ended() -> Non
 
     thread = threading.Thread(target=ask)
     thread.start()
-    thread.join()
+    thread.join(60)
     time.sleep(0.3)
     made[0].channel.send_later({"still": "there"})
     assert made[0].receive().document == {"still": "there"}

@@ -84,6 +84,9 @@ def chain(frame):
 
 def spy(place, *things):
     """Looks for the key from wherever plug-in code is run, and writes down where that was and what was found."""
+    if seen.count((place, os.getpid())) >= TIMES:
+        return
+    seen.append((place, os.getpid()))
     frames = [f for top in sys._current_frames().values() for f in chain(top)]
     values = [
         *(item for thing in gc.get_objects() for item in contents(thing)),
@@ -96,6 +99,8 @@ def spy(place, *things):
         log.write(f"{{place}} {{os.getpid()}} {{'KEY' if found else 'nothing'}}\\n")
 
 LOG = Path(__file__).parent.parent / "spied.log"
+TIMES = 2  # a place is looked at so often per process: planning asks a strategy hundreds of times
+seen = []
 
 class Leaving:
     """Looks once more when it goes, at the end of its process."""
@@ -251,7 +256,7 @@ def test_the_key_is_nowhere_in_the_memory_of_any_process_but_the_vaults(world: P
         worker = int((world / "asleep.txt").read_text())
         family = descendants(process.pid)
         assert {worker, process.pid} <= set(family)
-        has_key = [pid for pid in family if any(in_memory(pid, form) for form in (as_python_keeps_it(), *forms()))]
+        has_key = [pid for pid in family if in_memory(pid, [as_python_keeps_it(), *forms()])]
         assert len(has_key) == 1, "one process has the key (and so the search itself is not blind), and no other"
         assert has_key[0] not in (worker, process.pid)
         assert not any(str(SECRET).encode() in Path(f"/proc/{pid}/environ").read_bytes() for pid in family)
@@ -288,8 +293,8 @@ def test_spies_in_every_place_where_plug_ins_code_runs_find_nothing(world: Path,
     assert [line for line in spied if line[2] != "nothing"] == []
 
 
-def in_memory(pid: int, form: bytes) -> bool:
-    """Whether the bytes stand anywhere in a process's readable memory."""
+def in_memory(pid: int, wanted: list[bytes]) -> bool:
+    """Whether any of these bytes stand anywhere in a process's readable memory."""
     try:
         memory = open(f"/proc/{pid}/mem", "rb")  # noqa: SIM115
     except PermissionError:
@@ -303,7 +308,8 @@ def in_memory(pid: int, form: bytes) -> bool:
             for at in range(start, stop, 2**26):
                 try:
                     memory.seek(at)
-                    if form in memory.read(min(2**26 + 32, stop - at)):
+                    content = memory.read(min(2**26 + 32, stop - at))
+                    if any(form in content for form in wanted):
                         return True
                 except (OSError, ValueError, OverflowError):
                     break
