@@ -60,7 +60,7 @@ def grown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "result", table)
     monkeypatch.setitem(row_format.COLUMNS, 2, (*row_format.COLUMNS[1], "confidence"))
     monkeypatch.setattr(databases, "migrate", migrated)
-    scratch = importing.scratch_database
+    scratch = databases.scratch_database
 
     def grown_scratch(path: Path) -> Database:
         found = scratch(path)

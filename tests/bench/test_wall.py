@@ -23,12 +23,13 @@ MASK = 0x5A5AA5A55A5AA5A5
 
 SPY = f'''
 """An attack that looks for the key everywhere it can reach. It knows the key only under a mask."""
-import gc, os, sys, time, types
+import gc, os, re, sys, time, types
 from pathlib import Path
 import numpy as np
 from bench.api import Attacked, Engine, ModelSource, Strategy
 
 MASK, MASKED = {MASK}, {SECRET ^ MASK}
+NUMBER = re.compile("[0-9a-fA-F]{{12,40}}")
 
 def is_key(value):
     if isinstance(value, bool) or not isinstance(value, (int, np.integer, str, bytes, np.ndarray)):
@@ -38,12 +39,13 @@ def is_key(value):
     if isinstance(value, np.ndarray):
         return value.dtype.kind in "iu" and value.size < 10 and any(is_key(int(v)) for v in value.ravel())
     text = value if isinstance(value, str) else value.decode("latin1")
-    for word in text.replace(":", " ").replace("=", " ").replace("\\0", " ").split():
-        try:
-            if len(word) < 40 and is_key(int(word, 0)):
-                return True
-        except ValueError:
-            pass
+    for word in NUMBER.findall(text):
+        for base in (10, 16):
+            try:
+                if is_key(int(word, base)):
+                    return True
+            except ValueError:
+                pass
     return False
 
 def contents(thing):
@@ -94,16 +96,18 @@ def spy(place, *things):
         *os.environ.values(), Path("/proc/self/environ").read_bytes(), " ".join(sys.argv), *things,
         *(v for thing in things for v in vars(thing).values() if hasattr(thing, "__dict__")),
     ]
-    found = any(is_key(value) for value in values)
+    worth = {{id(v): v for v in values if isinstance(v, KINDS) and not (type(v) is str and len(v) < 12)}}
+    found = any(is_key(value) for value in worth.values())
     with open(LOG, "a") as log:
         log.write(f"{{place}} {{os.getpid()}} {{'KEY' if found else 'nothing'}}\\n")
 
 LOG = Path(__file__).parent.parent / "spied.log"
-TIMES = 2  # a place is looked at so often per process: planning asks a strategy hundreds of times
+TIMES = 1  # a place is looked at so often per process: planning asks a strategy hundreds of times
+KINDS = (int, np.integer, str, bytes, np.ndarray)
 seen = []
 
 class Leaving:
-    """Looks once more when it goes, at the end of its process."""
+    """Looks when it goes: in the middle of something else, or at the end of its process."""
 
     def __del__(self):
         spy("del")
@@ -125,6 +129,7 @@ class Everywhere(Strategy):
 
     def sources(self, defence):
         spy("sources", defence)
+        Leaving()
         return ["everywhere"]
 
     def refusal(self, defence, source):
@@ -137,7 +142,7 @@ class Everywhere(Strategy):
 
     def builds(self, defence, source):
         spy("builds", defence)
-        return source == "everywhere"
+        return source.startswith("everywhere")
 
     def build(self, source, knowledge):
         spy("build", knowledge, knowledge.defence)
@@ -155,6 +160,7 @@ class Digger(Engine):
 
     def run(self, source, batch, report):
         spy("run", source, batch)
+        Leaving()
         report(1)
         return result(batch)
 
@@ -259,6 +265,9 @@ def test_the_key_is_nowhere_in_the_memory_of_any_process_but_the_vaults(world: P
         has_key = [pid for pid in family if in_memory(pid, [as_python_keeps_it(), *forms()])]
         assert len(has_key) == 1, "one process has the key (and so the search itself is not blind), and no other"
         assert has_key[0] not in (worker, process.pid)
+        imported_by = {int(line.split()[-2]) for line in (world / "spied.log").read_text().splitlines()}
+        assert {worker, process.pid} <= imported_by
+        assert has_key[0] not in imported_by, "no plug-in's attack is ever imported where the key is"
         assert not any(str(SECRET).encode() in Path(f"/proc/{pid}/environ").read_bytes() for pid in family)
         (world / "wake").touch()
         process.wait(timeout=60)
@@ -279,13 +288,13 @@ PLACES = {
 @pytest.mark.parametrize("executor", ["local", "ray"])
 def test_spies_in_every_place_where_plug_ins_code_runs_find_nothing(world: Path, executor: str) -> None:
     (world / "spied.log").unlink(missing_ok=True)
-    done = bench("run", "--defence", "block-shuffle", "--attack", "digger@everywhere", "--attack", "trapper@everywhere",
+    done = bench("run", "--defence", "block-shuffle", "--attack", "digger@everywhere:7", "--attack", "trapper@everywhere",
                  "--preset", "tiny.toml", "--dataset", "mine.npz", "--executor", executor, "--db", f"{executor}.db",
                  "--key-file", "my.key", cwd=world, PYTHONPATH=str(world / "packages"),
                  BENCH_HOME=str(world / "home"))  # fmt: skip
     assert done.returncode == 1, done.stderr
     assert "trapper@everywhere: the attack returned an object of type Trap" in done.stderr
-    assert "done: block-shuffle linf digger@everywhere" in done.stderr
+    assert "done: block-shuffle linf digger@everywhere:7" in done.stderr
     spied = [line.rsplit(" ", 2) for line in (world / "spied.log").read_text().splitlines()]
     assert {place for place, _, _ in spied} >= PLACES
     assert "unpickled" not in {place for place, _, _ in spied}, "nothing that an attack gives back is unpickled"
