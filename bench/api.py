@@ -173,7 +173,7 @@ class Attacked:
     target: np.ndarray  # N, int32: the class aimed at; −1 for untargeted
     gradients: np.ndarray  # N, int64: gradient computations spent
     queries: np.ndarray  # N, int64: forward passes without a gradient spent
-    part: np.ndarray | None = None  # N, int32: the place in `Engine.parts` of the one that found `images`
+    part: np.ndarray | None = None  # N, int32: the place in `Engine.parts` of the one that broke the example; else −1
     flags: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Signs that the result may flatter the defence (`bench.api.flags`): the number of examples each concerns."""
 
