@@ -95,6 +95,10 @@ class Defence(Plugin):
             raise NotImplementedError(f"{type(self).__name__} changes the image size: give it a bypass of its own")
         return keras.Sequential([keras.Input(shape), keras.layers.Conv2D(channels, 3, padding="same", name="bypass")])
 
+    def smooth(self, images: tf.Tensor, state: Mapping[str, np.ndarray]) -> tf.Tensor:
+        """A differentiable form of a keyless `transform`, of its shape and about its values, for BPDA to go back through."""
+        raise NotImplementedError(f"{type(self).__name__} has no differentiable form")
+
     def reconstruction(self) -> Mapping[str, Any] | None:
         """The settings of a variant that gives back an image much like the input, for surrogates attacked by BPDA."""
         return None

@@ -110,10 +110,9 @@ def test_the_best_margin_is_the_default_where_the_source_is_not_the_defended_mod
     sources: Any, network: Any, exact: bool
 ) -> None:
     batch = a_batch(network, epsilon=0.02)
-    found, meant = (
-        AutoAttack(AutoAttackSettings(parts=("apgd-ce", "fab-t"), **SHORT, **keep)).run(sources[exact], batch, ignore)
-        for keep in ({}, {"keep": "first-success" if exact else "best-margin"})
-    )
+    settings = AutoAttackSettings(parts=("apgd-ce", "fab-t"), **SHORT)
+    named = dataclasses.replace(settings, keep="first-success" if exact else "best-margin")
+    found, meant = (AutoAttack(one).run(sources[exact], batch, ignore) for one in (settings, named))
     np.testing.assert_array_equal(found.images, meant.images)
     assert not exact or (found.queries == 1).all()
 
