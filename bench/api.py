@@ -179,7 +179,9 @@ class Attacked:
     queries: np.ndarray  # N, int64: forward passes without a gradient spent
     part: np.ndarray | None = None  # N, int32: the place in `Engine.parts` of the one that broke the example; else −1
     flags: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """Signs that the result may flatter the defence (`bench.api.flags`): the number of examples each concerns."""
+    """Signs that the result may flatter the defence (`bench.api.flags`): the number of examples each concerns.
+
+    Names are of letters, digits and ` ._:+-`, up to 80; there are at most 100."""
 
 
 Report = Callable[[int], None]

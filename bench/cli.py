@@ -15,9 +15,10 @@ from typing import Any, NoReturn
 import click
 
 import bench
-from bench import commands
+from bench import commands, keys
 from bench.commands.options import examples
 from bench.errors import BenchError, UsageError
+from bench.support.printable import printable
 
 CONTEXT = {"max_content_width": 110, "help_option_names": ["-h", "--help"]}
 NOT_COMMANDS = ("options",)
@@ -35,6 +36,8 @@ class Bench(click.Group):
     """Turns every expected failure into one line and an exit code: 2 for bad usage, 1 for work that failed."""
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **more: Any) -> Any:
+        if args is None:
+            keys.leave_environment()
         arguments = sys.argv[1:] if args is None else [*args]
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, _terminate)
@@ -47,6 +50,14 @@ class Bench(click.Group):
         except Exception as error:
             _explain(error, arguments)
             sys.exit(_exit_code(error))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """A command that has no use for a key does not get to see one."""
+        name, command, rest = super().resolve_command(ctx, args)
+        wanting = command is None or any(option.name in ("key_file", "key_name") for option in command.params)
+        if not wanting:
+            keys.forget_environment()
+        return name, command, rest
 
 
 def _exit_code(error: Exception) -> int:
@@ -68,7 +79,7 @@ def _explain(error: Exception, arguments: Sequence[str]) -> None:
     else:
         line = " ".join(f"{type(error).__name__}: {error}".split())
         said = f"error: {line} (unexpected: 'bench --debug …' shows where)\n"
-    click.echo(_without_passwords(said, arguments), err=True, nl=False)
+    click.echo(printable(_without_passwords(said, arguments)), err=True, nl=False)
 
 
 def _without_passwords(text: str, arguments: Sequence[str]) -> str:

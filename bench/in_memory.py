@@ -20,10 +20,13 @@ import cloudpickle
 from bench import registry
 from bench.api import Plugin, UsageError
 from bench.entry_points import Entry, Group
-from bench.keys import PrivateKey
 from bench.support import code_digest
 
 PACKAGE = "no package, but in memory"
+DEFENDERS = ("defences", "networks")
+"""Kinds of plug-ins that a defended model is made of."""
+
+IsSecret = Callable[[bytes], bool]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,13 +153,13 @@ _factories: dict[str, Factory] = {}
 
 
 @contextlib.contextmanager
-def installed(things: Iterable[InMemory | Factory], key: PrivateKey | None = None) -> Iterator[None]:
+def installed(things: Iterable[InMemory | Factory], secret: IsSecret | None = None) -> Iterator[None]:
     """Has these things found by name, here and in the processes that are given `packed()`, until the block ends.
 
-    `key` is what they must not have with them.
+    `secret` says whether packed bytes have something in them that they must not.
     """
     things = list(things)
-    own = _pack(things, key) if things else b""
+    own = _pack(things, secret) if things else b""
     before, factories = dict(_packed), dict(_factories)
     try:
         _put(things, own)
@@ -168,6 +171,12 @@ def installed(things: Iterable[InMemory | Factory], key: PrivateKey | None = Non
         for kept, now in ((before, _packed), (factories, _factories)):
             now.clear()
             now.update(kept)  # type: ignore[arg-type]
+
+
+def packed_for_defender(things: Iterable[InMemory | Factory]) -> bytes:
+    """What of these things the process with the key needs: what the defended model is made of, and no attack."""
+    needed = [one for one in things if isinstance(one, Factory) or one.kind in DEFENDERS]
+    return _pack(needed, None) if needed else b""
 
 
 def packed() -> bytes:
@@ -203,7 +212,7 @@ def _put(things: Iterable[InMemory | Factory], own: bytes) -> None:
         _packed[_digest(own)] = own
 
 
-def _pack(things: list[InMemory | Factory], key: PrivateKey | None) -> bytes:
+def _pack(things: list[InMemory | Factory], secret: IsSecret | None) -> bytes:
     names = ", ".join(one.plugin.__name__ if isinstance(one, InMemory) else one.name for one in things)
     for one in things:  # in another process there is no module to look names of types up in
         if isinstance(one, InMemory):
@@ -213,21 +222,12 @@ def _pack(things: list[InMemory | Factory], key: PrivateKey | None) -> bytes:
         own: bytes = cloudpickle.dumps(things)
     except Exception as error:
         raise UsageError(f"{names}: cannot be sent to the processes that attack ({error})") from error
-    if key is not None and _holds(own, key):
+    if secret is not None and secret(own):
         raise UsageError(
             f"{names}: the private key is among what it refers to (a global, a default, a closure), and attacks would "
             "get it: a transform is given the key as an argument"
         )
     return own
-
-
-def _holds(packed: bytes, key: PrivateKey) -> bool:
-    """Whether a key stands in the bytes; one of few bits stands everywhere, and is no secret."""
-    value = key.reveal()
-    if key.published or abs(value) < 2**31:
-        return False
-    shortest = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)[: (value.bit_length() + 7) // 8]
-    return any(form in packed for form in (shortest, str(value).encode()))
 
 
 def _digest(packed: bytes) -> str:

@@ -25,6 +25,7 @@ from bench.models.brought import Given
 from bench.python_arguments import AttackArgument, DefenceArgument, count
 from bench.result import Result
 from bench.support.progress import Reporter, Say
+from bench.vault import process as vaults
 
 if TYPE_CHECKING:
     import keras
@@ -84,7 +85,7 @@ def evaluate(
     command = arguments.as_call(evaluate, locals())
     _refuse_in_a_child()
     with _python_names():
-        private = arguments.private_key(key, key_file)
+        place = arguments.key_place(key, key_file)
         wanted = arguments.wanted(defence, attacks)
         if images is not None or labels is not None:
             if dataset is not None:
@@ -100,20 +101,24 @@ def evaluate(
             seed=seed,
         )
         file = None if weights is None else Path(weights)
-        request = session.Request(
-            wanted.over(spec),
-            (wanted.defence,),
-            wanted.attacks,
-            private,
-            file if classifier is None else None,
-            arguments.several(sources),
-            outside_threat_model=outside_threat_model,
-            classifier=None if classifier is None else Given(classifier, file, probabilities),
-        )
         options = Options(count("batch_size", batch_size), count("shard_size", shard_size), keep_images, train, command)
         start = functools.partial(_executor, executor, base.Limits(count("workers", workers)))
         modules = [torch_in_memory.factory_of(classifier)] if torch_in_memory.is_module(classifier) else []
-        with in_memory.installed([*wanted.plugins, *modules], private):
+        things: list[in_memory.InMemory | in_memory.Factory] = [*wanted.plugins, *modules]
+        with (
+            vaults.opened(place, given=in_memory.packed_for_defender(things)) as vault,
+            in_memory.installed(things, vault.holds),
+        ):
+            request = session.Request(
+                wanted.over(spec),
+                (wanted.defence,),
+                wanted.attacks,
+                vault,
+                file if classifier is None else None,
+                arguments.several(sources),
+                outside_threat_model=outside_threat_model,
+                classifier=None if classifier is None else Given(classifier, file, probabilities),
+            )
             result = _stored(request, None if db is None else str(db), options, start, Reporter(quiet=quiet))
     if result.failed:
         raise EvaluationFailed(result.summary.problem, result)

@@ -15,7 +15,7 @@ from bench import in_memory, keys
 from bench.api import Defence, Engine, Strategy, UsageError
 from bench.data import datasets
 from bench.in_memory import InMemory, Requested
-from bench.keys import PrivateKey
+from bench.keys import KeyPlace, PrivateKey
 from bench.spec import Spec
 from bench.store.redaction import redacted
 
@@ -109,17 +109,24 @@ _NAMED: dict[int | None, PrivateKey] = {}
 """The keys that were given as numbers, and under None the one of BENCH_KEY, which leaves the environment when it is read."""
 
 
-def private_key(key: int | PrivateKey | None, file: str | Path | None) -> PrivateKey:
-    """The key that is asked for. BENCH_KEY leaves the environment in any case: workers would inherit it."""
+def key_place(key: int | PrivateKey | None, file: str | Path | None) -> KeyPlace:
+    """Where the key is that is asked for. BENCH_KEY leaves the environment in any case: workers would inherit it.
+
+    A key file is never read in this process; any other key is in it already.
+    """
     if key is not None and file is not None:
         raise UsageError("key and key_file are both given: give one of them")
-    loaded = keys.load(None if file is None else Path(file))
-    if file is not None:
-        return loaded
-    if not loaded.published:
-        _NAMED[None] = loaded
-    if key is None:
-        return _NAMED.get(None, loaded)
+    found = keys.place(None if file is None else Path(file))
+    if found.file is not None:
+        return found
+    if found.pipe is not None:
+        _NAMED[None] = found.read()
+    named = _NAMED.get(None, keys.published()) if key is None else _named(key)
+    return KeyPlace.of(named)
+
+
+def _named(key: int | PrivateKey) -> PrivateKey:
+    """A key with its name, which is the same for one number as long as this process lives."""
     if isinstance(key, PrivateKey):
         return key
     if not isinstance(key, int) or isinstance(key, bool) or not -(2**63) <= key < 2**63:

@@ -30,6 +30,7 @@ from bench.executors.worker import Attacker
 from bench.store.database import open_database
 from bench.support import devices
 from bench.support.progress import Reporter
+from bench.vault.here import VaultHere
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +61,7 @@ def _cpu() -> float:
 
 def prepared(options: argparse.Namespace, seed: int) -> tuple[contest.Contest, list[plan.Pair]]:
     resolved = spec.resolve("laptop", norms=("linf",), examples=options.examples, seed=seed)
-    ready = contest.prepare(resolved, options.defence, keys.load(None), None, False, print)
+    ready = contest.prepare(resolved, options.defence, VaultHere(keys.published()), None, False, print)
     defence = registry.defence(options.defence, resolved.defences.get(options.defence, {}))
     choice = plan.Choice(resolved.engines, resolved.budgets)
     return ready, plan.pairs([f"{options.attack}@{options.source}"], options.defence, defence, choice)
@@ -78,7 +79,7 @@ def bare(options: argparse.Namespace, folder: Path) -> Callable[[int], Spent]:
         ready, pairs = prepared(options, seed)
         run.start(ready.spec)
         (cell,) = [c for c in run._planned(ready, pairs) if c.pair is not None]
-        tasks = [(run._task(cell, start, stop), start, stop) for start, stop in cell.shards]
+        tasks = [(run._task(0, cell, start, stop), start, stop) for start, stop in cell.shards]
         ready.referee.judge(ready.images[:50], ready.examples.labels[:50], ready.images[:50], "linf", 1.0)
         found: list[Spent] = []
         with stopwatch(found):

@@ -11,6 +11,7 @@ from bench.store import evidence
 from bench.store.frames import percent
 from bench.store.outcomes import Outcomes
 from bench.store.queries import Board, Cell
+from bench.store.schema import UNJUDGED
 from leaderboard import paper, words
 
 
@@ -119,7 +120,7 @@ def entry(board: Board, outcomes: Outcomes, columns: list[int], joint: bool) -> 
     if joint or len(columns) != 1:
         return union(board, outcomes, columns)
     cell = outcomes.cells[columns[0]]
-    if cell.imported == "unjudged":
+    if cell.imported == UNJUDGED:
         return TableEntry(None, board.n_examples, unfinished="imported, not judged here", cell=cell)
     if cell.status != "done":
         return TableEntry(

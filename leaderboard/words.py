@@ -12,7 +12,9 @@ from bench.support.stats import wilson
 
 IMPORTED = {
     "judged": "made elsewhere, and judged again here, image by image",
-    "unjudged": "made elsewhere, and not judged here, as its weights or its key are not here: counts towards nothing",
+    "unjudged": (
+        "made elsewhere, and not judged here, as its images, its weights or its key are not here: counts towards nothing"
+    ),
 }
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import guard
+from tests.archives import packed as packed
 from tests.honest import honest as honest
 from tests.postgres import postgres as postgres
 from tests.processes import allow_interrupts

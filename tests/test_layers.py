@@ -27,11 +27,11 @@ HEAVY = ("keras", "ray", "tensorflow")
 TENSORS = ("keras", "tensorflow")
 CONTRACT = (
     "bench", "bench.api", "bench.attacker_keys", "bench.batches", "bench.entry_points", "bench.errors", "bench.in_memory",
-    "bench.keys",
+    "bench.key_checks", "bench.keys",
     "bench.norms", "bench.plan", "bench.registry", "bench.spec", "bench.support",
 )  # fmt: skip
 MODELS = (*CONTRACT, *TENSORS, "bench.data", "bench.store", "bench.models")
-EVALUATION = (*MODELS, "bench.executors", "bench.keysearch", "bench.evaluation", "bench.exchange")
+EVALUATION = (*MODELS, "bench.executors", "bench.keysearch", "bench.vault", "bench.evaluation", "bench.exchange")
 EVERYTHING = (
     *EVALUATION, "ray", "attacks", "attacks.engines", "attacks.parts", "attacks.strategies", "bench.commands",
     "bench.cli", "bench.python_api", "bench.python_arguments", "bench.reproduction", "bench.result", "bench.site",
@@ -56,7 +56,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "bench.api": (
         "bench.attacker_keys", "bench.batches", "bench.errors", "bench.flags", "bench.norms", "bench.sources", *TENSORS,
     ),
-    "bench.in_memory": ("bench.api", "bench.entry_points", "bench.keys", "bench.registry", "bench.support"),
+    "bench.in_memory": ("bench.api", "bench.entry_points", "bench.registry", "bench.support"),
+    "bench.key_checks": ("bench.api", "bench.keys", "bench.support"),
     "bench.keys": ("bench.api", "bench.support"),
     "bench.norms": ("bench.entry_points", "bench.errors", *TENSORS),
     "bench.plan": ("bench.api", "bench.norms", "bench.registry", "bench.spec", "bench.support"),
@@ -71,13 +72,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "bench.testing": ("bench.api", "bench.models", "bench.norms", "bench.registry", "bench.support", *TENSORS),
     "bench.executors": (*MODELS, "ray"),
     "bench.keysearch": (*MODELS, "bench.executors"),
-    "bench.evaluation": (*MODELS, "bench.executors", "bench.keysearch"),
-    "bench.exchange": (*CONTRACT, "bench.data", "bench.store", "bench.models", "bench.evaluation"),
+    "bench.vault": (*MODELS, "bench.executors"),
+    "bench.evaluation": (*MODELS, "bench.executors", "bench.keysearch", "bench.vault"),
+    "bench.exchange": (*CONTRACT, "bench.data", "bench.store", "bench.models", "bench.vault", "bench.evaluation"),
     "leaderboard": ("bench.api", "bench.norms", "bench.store", "bench.support"),
     "bench.reproduction": (*EVALUATION, "leaderboard"),
     "bench.commands": (
-        *CONTRACT, "bench.data", "bench.store", "bench.models", "bench.executors", "bench.keysearch", "bench.evaluation",
-        "bench.exchange", "bench.site", "leaderboard", "bench.reproduction",
+        *CONTRACT, "bench.data", "bench.store", "bench.models", "bench.executors", "bench.keysearch", "bench.vault",
+        "bench.evaluation", "bench.exchange", "bench.site", "leaderboard", "bench.reproduction",
     ),
     "bench.site": ("bench.evaluation", "bench.support", "leaderboard"),
     "bench.result": ("bench.evaluation", "bench.site", "bench.store", "bench.support"),
@@ -86,9 +88,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "bench.python_api": (
         "bench.errors", "bench.evaluation", "bench.executors", "bench.in_memory", "bench.keys", "bench.models",
-        "bench.python_arguments", "bench.result", "bench.spec", "bench.support", *TENSORS,
+        "bench.python_arguments", "bench.result", "bench.spec", "bench.support", "bench.vault", *TENSORS,
     ),
-    "bench.cli": ("bench", "bench.commands", "bench.errors", "bench.store"),
+    "bench.cli": ("bench", "bench.commands", "bench.errors", "bench.keys", "bench.store", "bench.support"),
     # Around the packages: nothing imports these.
     "benchmarks": (*EVERYTHING, "tests"),
     "tests": (*EVERYTHING, "tools"),

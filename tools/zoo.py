@@ -21,7 +21,9 @@ from bench.models import artifacts, weights
 from bench.models.artifacts import Artifact
 from bench.support import devices
 from bench.support.fingerprint import of_file
+from bench.vault.here import VaultHere
 
+VAULT = VaultHere(keys.published())
 SOURCES = {
     "none": ("at-linf", "at-l2"),
     "linac": ("bypass", "surrogate:1", "surrogate:2", "reconstruction:1", "reconstruction:2"),
@@ -54,13 +56,13 @@ def _listed() -> list[zoo.ZooEntry]:
 
 def obtained(name: str) -> Artifact:
     """The model of this name in the zoo; trained, put there and measured if need be."""
-    identity = zoo.ZooBuilder(spec.resolve("laptop"), keys.published(), print, may_train=True).fingerprint(name)
+    identity = zoo.ZooBuilder(spec.resolve("laptop"), VAULT, print, may_train=True).fingerprint(name)
     artifact = artifacts.find(identity)
     assert artifact is not None
     if artifact.path.parent != artifacts.ZOO:
         halve(artifact)
     if identity not in {entry.fingerprint for entry in _listed()}:
-        accuracy = zoo.ZooBuilder(spec.resolve("laptop"), keys.published(), print).accuracy(name)
+        accuracy = zoo.ZooBuilder(spec.resolve("laptop"), VAULT, print).accuracy(name)
         _record(identity, clean_accuracy=accuracy)
     artifact = artifacts.find(identity)
     assert artifact is not None

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from bench.commands.options import db_option, examples, factory_option, key_option
+from bench.commands.options import db_option, examples, factory_option, key_option, opened_vault
 from bench.support import devices
+from bench.support.printable import printable
 
 
 @click.command(
@@ -22,15 +23,15 @@ def import_(file: Path, db: str, key_file: Path | None, factories: tuple[str, ..
 
     Results that could not be judged here are shown as such, and count towards nothing.
     """
-    from bench import keys
     from bench.evaluation import images
     from bench.support.progress import Reporter
 
-    key, reporter = keys.load(key_file), Reporter()
-    devices.configure()
-    from bench.exchange import importing
+    reporter = Reporter()
+    with opened_vault(key_file) as vault:
+        devices.configure()
+        from bench.exchange import importing
 
-    done = importing.import_(file, db, images.folder_of(db), key, reporter.track, frozenset(factories))
-    for reason in done.unjudged.values():
-        click.echo(f"not judged here: {reason}")
+        done = importing.import_(file, db, images.folder_of(db), vault, reporter.track, frozenset(factories))
+    for reason in (*done.unjudged.values(), *done.unjudged_cells.values()):
+        click.echo(printable(f"not judged here: {reason}"))
     click.echo(f"{done.cells} cells and {done.rows} rows taken over, {done.there_already} rows were there already")

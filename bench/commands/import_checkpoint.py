@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from bench.commands.options import examples, key_option
+from bench.commands.options import examples, key_option, opened_vault
 from bench.support import devices
 
 
@@ -18,21 +18,21 @@ from bench.support import devices
 @key_option
 def import_checkpoint(file: Path, defence: str, preset: str, check: int, key_file: Path | None) -> None:
     """Take over the classifier the paper's authors published, in place of training it, and see how well it does."""
-    from bench import keys, spec
+    from bench import spec
     from bench.data import datasets
-    from bench.models import catalogue, haiku_checkpoint
+    from bench.models import catalogue, haiku_checkpoint, weights
     from bench.support.fingerprint import of_file
+    from bench.vault.base import Made
 
-    arrays = haiku_checkpoint.load(file)
-    key, resolved = keys.load(key_file), spec.resolve(preset)
-    devices.configure()
-    name, chosen = resolved.defence(defence)
-    own = key if chosen.keyed else None
-    images = datasets.load(resolved.dataset)
-    wanted = catalogue.spec_for(resolved, images, name, chosen, own.id if own else None)
-    model = haiku_checkpoint.network(wanted.recipe.network, wanted.input_shape, len(images.classes), arrays)
-    origin = {"imported_from": file.name, "imported_sha256": of_file(file)}
-    artifact = catalogue.keep(wanted, model, own.reveal() if own else None, origin, check)
+    with opened_vault(key_file) as vault:
+        arrays, resolved = haiku_checkpoint.load(file), spec.resolve(preset)
+        devices.configure()
+        name, chosen = resolved.defence(defence)
+        images = datasets.load(resolved.dataset)
+        wanted = catalogue.spec_for(resolved, images, name, chosen, vault.id if chosen.keyed else None)
+        model = haiku_checkpoint.network(wanted.recipe.network, wanted.input_shape, len(images.classes), arrays)
+        origin = {"imported_from": file.name, "imported_sha256": of_file(file)}
+        artifact = vault.keep(Made(wanted, weights.arrays_of(model, {}), origin, check))
     click.echo(
         f"{name}: clean accuracy {100 * artifact.record['clean_accuracy']:.2f} % on the first "
         f"{artifact.record['test_images']} test images, in {artifact.path}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from bench.commands.options import (
 )
 from bench.errors import UsageError
 from bench.keysearch.request import ERROR, SLACK
+from bench.support.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from bench.keysearch.guesses import GuessSource
@@ -174,11 +175,12 @@ def keysearch(
     key with a probability of at most --error. No guess is scored twice: stop at any moment, give the same command to go
     on, or other guesses to go further. This command never has the private key.
     """
-    named = os.environ.pop("BENCH_KEY", "").partition(":")[0]  # before any other process is started
+    from bench import keys
+
+    named = keys.name_in_environment()  # before any other process is started
     sources = guess_options.sources()
     if save is not None and save.exists():
         raise UsageError(f"--save {save}: it exists already, and a key file is never overwritten")
-    from bench.keys import PUBLISHED_ID
     from bench.keysearch import session
     from bench.keysearch.request import SearchRequest
     from bench.support.progress import Reporter
@@ -186,7 +188,7 @@ def keysearch(
     request = SearchRequest(
         spec_options.resolve(),
         defence,
-        key_name or named or PUBLISHED_ID,
+        key_name or named or keys.PUBLISHED_ID,
         sources,
         guess_options.limit,
         scoring.image_count,
@@ -213,9 +215,9 @@ def _print(result: Searched, form: str) -> None:
     from bench.keysearch import report
 
     if form == "csv":
-        click.echo(report.as_csv(result.search), nl=False)
+        click.echo(printable(report.as_csv(result.search)), nl=False)
     elif form == "json":
-        click.echo(report.as_json(result.search, result.found_at))
+        click.echo(printable_json(report.as_json(result.search, result.found_at)))
     else:
         from rich.console import Console
 
@@ -226,8 +228,7 @@ def _print(result: Searched, form: str) -> None:
 
 def _save(path: Path, key: int) -> None:
     """A key file as `--key-file` reads it."""
-    from bench.support.files import atomic_write
+    from bench import keys
 
-    with atomic_write(path, private=True) as stream:
-        stream.write(f"found:{key}\n".encode())
+    keys.keep(path, keys.PrivateKey(f"found{secrets.token_hex(4)}", key))
     click.echo(f"{path}: the key that was found, for --key-file", err=True)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bench.models.brought import Given
     from bench.spec import Spec
     from bench.support.progress import Say
+    from bench.vault.base import Vault
 
 DEFAULT_DB = "results/bench.db"
 
@@ -237,6 +238,14 @@ executor_options = bundled(
     click.option("--time-limit", type=SecondsOption(0, min_open=True), help="Seconds an attack on one shard may take."),
     click.option("--memory-limit", help="Memory a worker may take, such as 4GB."),
 )
+
+
+def opened_vault(key_file: Path | None, *, training: bool = False) -> Vault:
+    """Who has the key of `--key-file`, to be opened before anything else: no attack is imported where the key is."""
+    from bench import keys
+    from bench.vault import process
+
+    return process.opened(keys.place(key_file), training=training)
 
 
 def opened(db: str, *, create: bool = False) -> AbstractContextManager[Database]:

@@ -18,9 +18,11 @@ from bench.commands.options import (
     examples,
     key_option,
     opened,
+    opened_vault,
     spec_options,
 )
 from bench.support import devices
+from bench.support.printable import markup
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,23 +60,22 @@ def plan(
     What is stored already is left out. Counts are upper bounds; times come from a calibration of some seconds, which
     for the paper's networks is about a minute.
     """
-    from bench import keys
     from bench.evaluation import forecast, session
     from bench.support.progress import Reporter, duration
 
-    key, own_weights = keys.load(key_file), classifier.own_weights
-    request = session.Request(
-        spec_options.resolve(), defences, attacks, key, own_weights, classifier=classifier.given()
-    )
-    if request.classifier is not None:
-        devices.configure()  # it is tried first
-    plans, reporter = session.planned(request), Reporter()
-    devices.configure()
     found = []
-    with _opened_if_there(db) as database:
-        for one in forecast.forecasts(request, plans, database, reporter.say):
-            _print(one, request.spec)
-            found.append(one)
+    with opened_vault(key_file) as vault:
+        request = session.Request(
+            spec_options.resolve(), defences, attacks, vault, classifier.own_weights, classifier=classifier.given()
+        )
+        if request.classifier is not None:
+            devices.configure()  # it is tried first
+        plans, reporter = session.planned(request), Reporter()
+        devices.configure()
+        with _opened_if_there(db) as database:
+            for one in forecast.forecasts(request, plans, database, reporter.say):
+                _print(one, request.spec)
+                found.append(one)
     if len(found) > 1:
         click.echo(f"all attacks: about {duration(sum(one.seconds for one in found))} on this machine")
     for network, timed in {pair: None for one in found for pair in one.stand_ins.items()}:
@@ -115,12 +116,11 @@ def _print(found: Forecast, spec: Spec) -> None:
 
 
 def _table(title: str, found: Forecast) -> Table:
-    from rich.markup import escape
     from rich.table import Table
 
     from bench.support.progress import duration
 
-    table = Table(title=escape(title), title_justify="left")
+    table = Table(title=markup(title), title_justify="left")
     for column in ("engine", "source", "cells", "gradients", "queries", "transforms", "time here"):
         table.add_column(column, justify="left" if column in ("engine", "source") else "right")
     for line in found.lines:

@@ -18,6 +18,7 @@ from bench.commands.options import (
     key_option,
     no_train_option,
     opened,
+    opened_vault,
     quiet_option,
     site_option,
     spec_options,
@@ -59,14 +60,16 @@ def reproduce(
     folder 'paper' of the leaderboard: a page, CSV, LaTeX of a table, SVG of a figure. Interrupted, the same command goes on.
     """
     wanted = chosen(names)
-    from bench import keys, site
+    from bench import site
     from bench.evaluation import images, session
     from bench.evaluation.run import Options, Run
     from bench.reproduction.contents import STORED
     from bench.reproduction.sizes import sizes
     from bench.support.progress import Reporter
 
-    key, spec, reporter = keys.load(key_file), spec_options.resolve(), Reporter(quiet=quiet)
+    reporter = Reporter(quiet=quiet)
+    vault = click.get_current_context().with_resource(opened_vault(key_file))
+    spec = spec_options.resolve()
     session.require_examples(spec)
     sizes(spec)
     options = Options(may_train=not no_train, command=command_line(), debug=debugging())
@@ -77,11 +80,11 @@ def reproduce(
 
         work = Run(database, images.folder_of(db), options, reporter, started)
         ahead = f"bench reproduce {' '.join(names)} --preset {spec_options.preset}"
-        driver = Driver(database, spec, key, work, reporter, may_train=not no_train, command=ahead)
+        driver = Driver(database, spec, vault, work, reporter, may_train=not no_train, command=ahead)
         with session.recorded(work, spec):
             driver.run(wanted)
         folder, failed = out or site.folder_of(db), work.summary.failed
-        writer = Writer(spec, key, driver.results, failed, folder, options.command, not no_train, reporter.say)
+        writer = Writer(spec, vault, driver.results, failed, folder, options.command, not no_train, reporter.say)
         counted_first = sorted(wanted, key=lambda name: name not in STORED)  # what is drawn may take long
         written = [page for name in counted_first if (page := writer.write(name))]
         first = site.built(database, db, out, reporter.track)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from bench.commands.options import db_option, examples, format_option, opened
+from bench.support.printable import printable, printable_json
 
 
 @click.command(
@@ -41,7 +42,7 @@ def results(db: str, form: str, what: str) -> None:
         frame = frames.sources_frame(boards, withstood)
     else:
         frame = frames.cells_frame(boards) if what == "cells" else frames.boards_frame(boards)
-    click.echo(
-        frame.to_csv(index=False) if form == "csv" else frame.to_json(orient="records", indent=1, force_ascii=False),
-        nl=form != "csv",
-    )
+    if form == "csv":
+        click.echo(printable(frame.to_csv(index=False)), nl=False)
+    else:
+        click.echo(printable_json(frame.to_json(orient="records", indent=1, force_ascii=False)))

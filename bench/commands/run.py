@@ -22,6 +22,7 @@ from bench.commands.options import (
     key_option,
     no_train_option,
     opened,
+    opened_vault,
     quiet_option,
     seed_option,
     site_option,
@@ -115,20 +116,21 @@ def run(
     from bench.evaluation.run import Options
     from bench.support.progress import Reporter
 
-    request = session.Request(
-        spec_options.resolve(),
-        defences,
-        attacks,
-        keys.load(key_file),
-        classifier.own_weights,
-        own_models,
-        None if key_guess is None else keys.load(key_guess),
-        outside_threat_model,
-        classifier.given(),
-    )
     options = Options(batch_size, shard_size, not discard_adversarial, not no_train, command_line(), debugging())
     reporter = Reporter(quiet=quiet)
-    summary = session.run(request, db, options, executor.started, reporter)
+    with opened_vault(key_file) as vault:
+        request = session.Request(
+            spec_options.resolve(),
+            defences,
+            attacks,
+            vault,
+            classifier.own_weights,
+            own_models,
+            None if key_guess is None else keys.KeyPlace(key_guess).read(),
+            outside_threat_model,
+            classifier.given(),
+        )
+        summary = session.run(request, db, options, executor.started, reporter)
     with opened(db) as database:
         _print_boards(database, summary.board_ids)
         page = site.built(database, db, out, reporter.track)

@@ -20,11 +20,12 @@ def serve(db: str, out: Path | None, port: int) -> None:
     import http.server
 
     from bench import site
+    from bench.support.file_server import FilesOfFolder
 
     folder = out or site.folder_of(db)
     if not (folder / "index.html").exists():
         raise UsageError(f"there is no leaderboard in {folder}: 'bench leaderboard' builds one, --out chooses another")
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    handler = functools.partial(FilesOfFolder, directory=str(folder.resolve()))
     try:
         server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
     except OSError as error:

@@ -14,6 +14,7 @@ from bench.commands.options import (
     defences_option,
     examples,
     key_option,
+    opened_vault,
     training_options,
 )
 from bench.errors import UsageError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from bench.evaluation.contest import Contest
     from bench.models.artifacts import Artifact
     from bench.support.progress import Say
+    from bench.vault.base import Vault
 
 
 @click.command(
@@ -53,13 +55,23 @@ def train(
 
     With --classifier that classifier is kept, and only models for attacks on it are trained.
     """
-    from bench import keys
+    with opened_vault(key_file, training=True) as vault:
+        _train(vault, defences, spec_options, sources, classifier)
+
+
+def _train(
+    vault: Vault,
+    defences: tuple[str, ...],
+    spec_options: SpecOptions,
+    sources: tuple[str, ...],
+    classifier: ClassifierOptions,
+) -> None:
     from bench.data import datasets
     from bench.evaluation import contest, session
     from bench.models import artifacts, brought, catalogue
     from bench.support.progress import Reporter, duration
 
-    key, spec, reporter, given = keys.load(key_file), spec_options.resolve(), Reporter(), classifier.given()
+    spec, reporter, given = spec_options.resolve(), Reporter(), classifier.given()
     devices.configure(training=True)
     images, chosen = datasets.load(spec.dataset), session.chosen_defences(defences)
     if (given or classifier.own_weights) and (len(chosen) != 1 or not sources):
@@ -70,18 +82,17 @@ def train(
         name, defence = spec.defence(request)
         if given or classifier.own_weights:
             found = brought.for_defence(given, images, defence) if given else None
-            ready = contest.prepare(spec, request, key, classifier.own_weights, False, reporter.say, brought=found)
+            ready = contest.prepare(spec, request, vault, classifier.own_weights, False, reporter.say, brought=found)
             _train_sources(ready, sources, reporter.say)
             continue
-        own = key if defence.keyed else None
-        wanted = catalogue.spec_for(spec, images, name, defence, own.id if own else None)
+        wanted = catalogue.spec_for(spec, images, name, defence, vault.id if defence.keyed else None)
         artifact = artifacts.find(wanted.fingerprint)
         if artifact is None:
-            artifact = catalogue.train_once(wanted, own.reveal() if own else None, name, reporter.say, reporter.track)
+            artifact = vault.train(wanted, name, reporter.say, reporter.track)
             reporter.say(f"trained {name} in {duration(artifact.record['seconds'])}")
         click.echo(_line(name, artifact))
         if sources:
-            _train_sources(contest.prepare(spec, request, key, None, False, reporter.say), sources, reporter.say)
+            _train_sources(contest.prepare(spec, request, vault, None, False, reporter.say), sources, reporter.say)
 
 
 def _train_sources(ready: Contest, names: tuple[str, ...], say: Say) -> None:

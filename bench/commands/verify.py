@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from bench.commands.options import db_option, examples, factory_option, key_option, opened
+from bench.commands.options import db_option, examples, factory_option, key_option, opened, opened_vault
 from bench.errors import BenchError, UsageError
 from bench.support import devices
+from bench.support.printable import printable
 
 
 @click.command(
@@ -19,27 +20,30 @@ from bench.support import devices
 @factory_option
 @click.option("--zoo", is_flag=True, help="Instead, measure the models that come with the package on all test images.")
 def verify(db: str, key_file: Path | None, factories: tuple[str, ...], zoo: bool) -> None:
-    """Judge every stored adversarial image again from nothing, and compare with every stored row."""
+    """Judge every stored adversarial image again from nothing, and compare with every stored row.
+
+    Rows that cannot be judged, as their images were not kept or what judges them is not here, are named; the command
+    then ends with exit code 1, as it does where a row does not hold.
+    """
     if zoo:
         _verify_zoo()
         return
-    from bench import keys
     from bench.evaluation import images
     from bench.support.progress import Reporter
 
-    key, reporter = keys.load(key_file), Reporter()
-    with opened(db) as database:
+    reporter = Reporter()
+    with opened_vault(key_file) as vault, opened(db) as database:
         devices.configure()
         from bench.evaluation.rejudging import Elsewhere
         from bench.evaluation.verify import verify as check
 
         elsewhere = Elsewhere(factories=frozenset(factories))
-        findings = check(database, images.folder_of(db), key, reporter.track, elsewhere)
-    problems = [*findings.problems, *findings.unjudged.values()]
+        findings = check(database, images.folder_of(db), vault, reporter.track, elsewhere)
+    problems = [*findings.problems, *findings.unjudged.values(), *findings.unjudged_cells.values()]
     for problem in problems:
-        click.echo(problem)
-    kept = f"; {findings.without_images} rows without kept images were not judged" if findings.without_images else ""
-    click.echo(f"{findings.rows} rows judged again, {len(problems)} problems{kept}")
+        click.echo(printable(problem))
+    missing = f"; {findings.without_images} rows without images were not judged" if findings.without_images else ""
+    click.echo(f"{findings.rows} rows judged again, {len(problems)} problems{missing}")
     if problems:
         raise BenchError(f"{len(problems)} stored results do not hold, or could not be judged")
 
@@ -52,18 +56,19 @@ def _verify_zoo() -> None:
     resolved, reporter = spec.resolve("laptop"), Reporter()
     devices.configure()
     from bench.evaluation import zoo
+    from bench.vault.here import VaultHere
 
     entries, count = zoo.manifest(), len(datasets.load(resolved.dataset).test)
     if count < min(entry.test_images for entry in entries):
         raise UsageError(f"the zoo was measured on all test images, and {count} are here: run 'bench data fetch' first")
-    found: list[str] = []
+    vault, found = VaultHere(keys.published()), list[str]()
     with reporter.track("measuring the zoo", len(entries)) as tracker:
         for entry in entries:
-            wrong = zoo.problem(entry, zoo.ZooBuilder(resolved, keys.published(), reporter.say), reporter.say)
+            wrong = zoo.problem(entry, zoo.ZooBuilder(resolved, vault, reporter.say), reporter.say)
             found += [wrong] if wrong else []
             tracker.advance(1, entry.name)
     for problem in found:
-        click.echo(problem)
+        click.echo(printable(problem))
     click.echo(f"{len(entries)} models measured on {count} test images, {len(found)} problems")
     if found:
         raise BenchError(f"{len(found)} models of the zoo are not what the manifest says")

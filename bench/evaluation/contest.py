@@ -15,17 +15,16 @@ from bench import in_memory, registry
 from bench.api import Defence, UsageError
 from bench.data import datasets
 from bench.data.datasets import Dataset, Split
-from bench.evaluation.referee import Referee
 from bench.executors.base import Setup
-from bench.keys import PrivateKey
+from bench.models import artifacts, catalogue
 from bench.models import brought as brought_models
-from bench.models import catalogue
 from bench.models.brought import Brought, Given
-from bench.models.classifier import Classifier
 from bench.plan import Pair
 from bench.spec import Spec
 from bench.store import descriptions, identity
 from bench.store.identity import Row
+from bench.support.fingerprint import of_file
+from bench.vault.base import Defended, Judging, Made, Vault
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,10 +35,11 @@ class Contest:
     dataset: Dataset
     defence_name: str
     defence: Defence
-    key: PrivateKey | None
+    vault: Vault
     classifier_spec: catalogue.ClassifierSpec
-    classifier: Classifier
     weights: Path
+    weights_sha256: str
+    referee: Judging
     defended: str | None
     """The artifact's fingerprint; None if the weights were given as a file."""
     examples: Split
@@ -55,10 +55,6 @@ class Contest:
         """The examples' images (N×H×W×3, float32, [0,1])."""
         return self.examples.unit()
 
-    @functools.cached_property
-    def referee(self) -> Referee:
-        return Referee(self.defence, self.classifier, self.key, self.dataset.shape)
-
     @property
     def settings(self) -> dict[str, Any]:
         return dataclasses.asdict(self.defence.settings)
@@ -72,7 +68,7 @@ class Contest:
             self.settings,
             self.classifier_spec.recipe.network,
             self.weights,
-            self.classifier.weights_sha256,
+            self.weights_sha256,
             self.defended,
             self.own_models,
             self.guess,
@@ -85,9 +81,9 @@ class Contest:
     @functools.cached_property
     def defence_row(self) -> Row:
         """The defended model as the store knows it."""
-        name, key_id = self.defence_name, self.key.id if self.key else None
+        name, key_id = self.defence_name, self.vault.id if self.defence.keyed else None
         description = registry.entry("defences", name).description
-        return identity.defence_row(name, self.defence, self.classifier.weights_sha256, key_id, description)
+        return identity.defence_row(name, self.defence, self.weights_sha256, key_id, description)
 
     def board_row(self, norm: str) -> Row:
         """Its board in a norm, but for the id of its defence."""
@@ -129,7 +125,7 @@ class Contest:
 def prepare(
     spec: Spec,
     request: str,
-    key: PrivateKey,
+    vault: Vault,
     weights: Path | None,
     may_train: bool,
     say: Any,
@@ -146,26 +142,31 @@ def prepare(
     name, defence = spec.defence(request)
     dataset = datasets.load(spec.dataset)
     examples = dataset.examples(spec.examples)
-    own_key = key if defence.keyed else None
-    classifier_spec = catalogue.spec_for(spec, dataset, name, defence, own_key.id if own_key else None)
-    defended = None
+    classifier_spec = catalogue.spec_for(spec, dataset, name, defence, vault.id if defence.keyed else None)
+    defended = digest = None
     if brought is not None:
         classifier_spec = brought_models.spec_of(classifier_spec, brought)
-        artifact = brought_models.kept(classifier_spec, brought, own_key.reveal() if own_key else None)
-        weights, defended = artifact.weights, artifact.fingerprint
-        classifier = classifier_spec.load(weights, artifact.weights_sha256)
-    elif weights is not None:
-        if not weights.exists():
-            raise UsageError(f"weights file {weights} does not exist")
-        classifier = classifier_spec.load(weights)
-    else:
-        ahead = command or f"bench train --defence {shlex.quote(request)} --preset {spec.preset}"
-        artifact = catalogue.find_or_train(
-            classifier_spec, own_key.reveal() if own_key else None, may_train, say, ahead
+        artifact = artifacts.find(classifier_spec.fingerprint) or vault.keep(
+            Made(classifier_spec, brought.weights, brought.origin, brought_models.MEASURED)
         )
-        weights, defended = artifact.weights, artifact.fingerprint
-        classifier = classifier_spec.load(weights, artifact.weights_sha256)
+        weights, defended, digest = artifact.weights, artifact.fingerprint, artifact.weights_sha256
+    elif weights is None:
+        ahead = command or f"bench train --defence {shlex.quote(request)} --preset {spec.preset}"
+        artifact = vault.classifier(classifier_spec, may_train, say, ahead)
+        weights, defended, digest = artifact.weights, artifact.fingerprint, artifact.weights_sha256
+    elif not weights.exists():
+        raise UsageError(f"weights file {weights} does not exist")
+    model = Defended(
+        name,
+        dataclasses.asdict(defence.settings),
+        defence.keyed,
+        classifier_spec.recipe.network,
+        weights.absolute(),
+        digest or of_file(weights),
+        dataset.shape,
+        len(dataset.classes),
+    )
     return Contest(
-        spec, dataset, name, defence, own_key, classifier_spec, classifier, weights, defended, examples,
-        own_models or {}, guess, command,
+        spec, dataset, name, defence, vault, classifier_spec, weights, model.weights_sha256, vault.referee(model),
+        defended, examples, own_models or {}, guess, command,
     )  # fmt: skip

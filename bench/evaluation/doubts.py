@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from sqlalchemy.engine import Connection
 from sqlalchemy.engine import Engine as Database
 
 from bench import registry
 from bench.api import BenchError, flags
-from bench.store import on_sources, queries, writer
+from bench.store import on_sources, queries, schema, writer
 from bench.store.database import retry_transient
 from bench.store.queries import Cell
+
+TRUST = {None: 2, schema.JUDGED: 1, schema.UNJUDGED: 0}
+"""How far a cell is trusted in what it says of its source, by where it is from."""
 
 
 @retry_transient
@@ -21,7 +25,13 @@ def update(database: Database, board_id: int) -> None:
         writer.set_doubts(database, (board_id, attack_id, source_id), words)
 
 
-def found(database: Database, board_id: int) -> dict[tuple[int, int], dict[str, str]]:
+def put(connection: Connection, board_id: int) -> None:
+    """`update` inside a transaction, which has written to the board."""
+    for (attack_id, source_id), words in found(connection, board_id).items():
+        writer.put_doubts(connection, (board_id, attack_id, source_id), words)
+
+
+def found(database: Database | Connection, board_id: int) -> dict[tuple[int, int], dict[str, str]]:
     """The doubts about every finished cell of a board, by attack and source."""
     board = next(board for board in queries.boards(database, board_id))
     done = [cell for cell in board.cells if cell.status == "done"]
@@ -30,17 +40,27 @@ def found(database: Database, board_id: int) -> dict[tuple[int, int], dict[str, 
         own = [cell for cell in done if cell.source_id == source_id]
         broken = {c.attack_id: on_sources.successes(database, board, c) for c in own}
         free = {c.attack_id: gradient_free(c) for c in own}
-        by_gradients = [
-            _by_gradients(c.parts, free[c.attack_id], *broken[c.attack_id])
+        by_gradients = {
+            c.attack_id: _by_gradients(c.parts, free[c.attack_id], *broken[c.attack_id])
             for c in own
             if c.attack not in free[c.attack_id]
-        ]
+        }
         for cell in own:
             counts = dict(cell.flags)
             if cell.attack in free[cell.attack_id]:
-                counts[flags.SQUARE_WINS] = beats_gradients(broken[cell.attack_id][0], by_gradients)
+                others = [by_gradients[c.attack_id] for c in own if c.attack_id in by_gradients and _heard(c, cell)]
+                counts[flags.SQUARE_WINS] = beats_gradients(broken[cell.attack_id][0], others)
             doubts[cell.attack_id, source_id] = _words(counts, board.n_examples)
     return doubts
+
+
+def _heard(other: Cell, cell: Cell) -> bool:
+    """Whether what one cell says of its source may raise or settle a doubt about another.
+
+    No referee judges that: so somebody else's results never speak for one's own, nor those that were not judged for
+    those that were.
+    """
+    return TRUST[other.imported] >= TRUST[cell.imported]
 
 
 def beats_gradients(broken: np.ndarray, by_gradients: Sequence[np.ndarray]) -> int:

@@ -78,7 +78,7 @@ def _stored(request: Request, one: Planned, database: Database, say: Say) -> dic
     """How many examples per pair are stored already, over all norms; none where the defended model is not there yet."""
     try:
         ready = contest.prepare(
-            request.spec, one.defence, request.key, request.weights, False, say, brought=one.brought
+            request.spec, one.defence, request.vault, request.weights, False, say, brought=one.brought
         )
     except UsageError:
         return {}

@@ -25,17 +25,22 @@ def folder_of(db: str) -> Path:
 
 
 def save(folder: Path, cell_fingerprint: str, start: int, stop: int, images: np.ndarray) -> tuple[str, str]:
-    """Writes a shard's images (N×H×W×3, float32); returns the file's name inside the folder, and its sha256.
-
-    The name has part of the digest in it: of two drivers with the same shard, none writes over what the other stored.
-    """
+    """Writes a shard's images (N×H×W×3, float32); returns the file's name inside the folder, and its sha256."""
     packed = io.BytesIO()
     np.savez_compressed(packed, images=images)
     digest = hashlib.sha256(packed.getbuffer()).hexdigest()
-    name = f"{_folder(cell_fingerprint)}/{start:06d}-{stop:06d}-{digest[:8]}.npz"
+    name = name_of(cell_fingerprint, start, stop, digest)
     with atomic_write(folder / name) as stream:
         stream.write(packed.getbuffer())
     return name, digest
+
+
+def name_of(cell_fingerprint: str, start: int, stop: int, sha256: str) -> str:
+    """What the file of a shard's images is called inside the folder, by its cell, its examples and its content.
+
+    Part of the digest is in it: of two drivers with the same shard, none writes over what the other stored.
+    """
+    return f"{_folder(cell_fingerprint)}/{start:06d}-{stop:06d}-{sha256[:8]}.npz"
 
 
 def are_of(cell_fingerprint: str, name: str) -> bool:

@@ -97,12 +97,18 @@ def _check_threat_model(board: StoredBoard, cell: Row) -> None:
     made_of = json.loads(source["params_json"])
     if made_of.get("strategy") != cell["strategy"]:
         board.problem(cell, f"it is counted to strategy {cell['strategy']}, its source is of {made_of.get('strategy')}")
-    try:
-        defence = registry.defence(board.defence["name"], json.loads(board.defence["params_json"]))
-        strategy = registry.strategy(made_of["strategy"], made_of.get("settings", {}))
-    except (BenchError, KeyError):
-        return  # a plug-in that is not installed here
-    inside = not strategy.needs_key and strategy.refusal(defence, source["name"]) is None
-    if inside != cell["inside_threat_model"]:
+    inside = is_inside(board.defence, source)
+    if inside is not None and inside != cell["inside_threat_model"]:
         words = {True: "inside", False: "outside"}
         board.problem(cell, f"stored as {words[not inside]} the threat model; it is {words[inside]}")
+
+
+def is_inside(defence_row: Row, source: Row) -> bool | None:
+    """Whether a source is inside a defence's threat model, by the plug-ins' own words; None if one is not installed here."""
+    made_of = json.loads(source["params_json"])
+    try:
+        defence = registry.defence(defence_row["name"], json.loads(defence_row["params_json"]))
+        strategy = registry.strategy(made_of["strategy"], made_of.get("settings", {}))
+    except (BenchError, KeyError, TypeError):
+        return None
+    return not strategy.needs_key and strategy.refusal(defence, source["name"]) is None

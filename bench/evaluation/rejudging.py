@@ -13,16 +13,15 @@ from bench import registry
 from bench.api import BenchError
 from bench.data import datasets
 from bench.evaluation import images
-from bench.evaluation.referee import Referee
 from bench.evaluation.stored_board import Row, StoredBoard
 from bench.in_memory import NotHere
-from bench.keys import PrivateKey
-from bench.models import artifacts, classifier
+from bench.models import artifacts, network_size
 from bench.models import recipe as recipes
 from bench.models.architecture import NotInstalled
 from bench.store import identity, schema
 from bench.support.fingerprint import fingerprint
 from bench.support.progress import Tracker
+from bench.vault.base import Defended, Judging, Vault
 
 MARGIN_TOLERANCE = 1e-3  # another machine may round differently; a verdict may not differ
 
@@ -44,15 +43,15 @@ class Elsewhere:
 class Judge:
     """Judges boards one after the other; those of one defended model share its referee."""
 
-    def __init__(self, folder: Path, key: PrivateKey, elsewhere: Elsewhere, tracker: Tracker) -> None:
-        self._folder, self._key, self._elsewhere, self._tracker = folder, key, elsewhere, tracker
-        self._referees: dict[tuple[int, str, int], tuple[Referee, datasets.Split]] = {}
+    def __init__(self, folder: Path, vault: Vault, elsewhere: Elsewhere, tracker: Tracker) -> None:
+        self._folder, self._vault, self._elsewhere, self._tracker = folder, vault, elsewhere, tracker
+        self._referees: dict[tuple[int, str, int], tuple[Judging, datasets.Split]] = {}
 
     def judge(self, board: StoredBoard) -> None:
         """Judges every finished shard of a board; raises CannotJudge where what that takes is not here."""
         shared = (board.row["defence_id"], board.row["dataset"], board.row["n_examples"])
         if shared not in self._referees:
-            self._referees[shared] = _referee(board, self._key, self._elsewhere)
+            self._referees[shared] = _referee(board, self._vault, self._elsewhere)
         referee, examples = self._referees[shared]
         if examples.fingerprint != board.row["examples_sha256"]:
             raise CannotJudge(
@@ -61,15 +60,19 @@ class Judge:
         clean = examples.unit()
         with board.database.connect() as connection:
             for cell in board.cells(connection):
-                rows = board.rows(connection, cell)
+                rows, without_images = board.rows(connection, cell), 0
                 for shard in board.shards(connection, cell):
-                    self._judge_shard(board, referee, clean, examples.labels, cell, shard, rows)
+                    if _has_images(board, cell, shard):
+                        self._judge_shard(board, referee, clean, examples.labels, cell, shard, rows)
+                    else:
+                        without_images += shard["stop"] - shard["start"]
                     self._tracker.advance(shard["stop"] - shard["start"], board.name)
+                board.judged(cell, len(rows), without_images)
 
     def _judge_shard(
         self,
         board: StoredBoard,
-        referee: Referee,
+        referee: Judging,
         clean: np.ndarray,
         labels: np.ndarray,
         cell: Row,
@@ -78,12 +81,7 @@ class Judge:
     ) -> None:
         span = slice(shard["start"], shard["stop"])
         try:
-            adversarial = clean[span]
-            if board.attack(cell)["name"] != schema.CLEAN:
-                if shard["images_file"] is None:
-                    board.findings.without_images += shard["stop"] - shard["start"]
-                    return
-                adversarial = self._images(board, cell, shard)
+            adversarial = clean[span] if _is_clean(board, cell) else self._images(board, cell, shard)
             verdict = referee.judge(clean[span], labels[span], adversarial, board.row["norm"], board.row["epsilon"])
         except BenchError as error:
             board.problem(cell, f"examples {shard['start']} to {shard['stop'] - 1}: {error}")
@@ -101,7 +99,7 @@ class Judge:
                 if row[name] != judged:
                     board.problem(cell, f"example {index}: {name} is stored as {row[name]}, judged {judged}")
             for name, value in (("margin", verdict.margin[offset]), ("distance", verdict.distance[offset])):
-                if abs(row[name] - value) > MARGIN_TOLERANCE:
+                if not abs(row[name] - value) <= MARGIN_TOLERANCE:  # of NaN, nothing is within anything
                     board.problem(cell, f"example {index}: {name} is stored as {row[name]:.6g}, judged {value:.6g}")
 
     def _images(self, board: StoredBoard, cell: Row, shard: Row) -> np.ndarray:
@@ -109,6 +107,16 @@ class Judge:
         if not images.are_of(own, shard["images_file"]):
             raise BenchError(f"{shard['images_file']} is of another cell")
         return images.load(self._folder, shard["images_file"], shard["images_sha256"])
+
+
+def _is_clean(board: StoredBoard, cell: Row) -> bool:
+    """Whether it is the cell of the unperturbed images, which is judged from the dataset."""
+    return bool(board.attack(cell)["name"] == schema.CLEAN)
+
+
+def _has_images(board: StoredBoard, cell: Row, shard: Row) -> bool:
+    """Whether there is something to judge a shard's rows by."""
+    return _is_clean(board, cell) or shard["images_file"] is not None
 
 
 def _dataset(board: StoredBoard) -> str:
@@ -123,15 +131,17 @@ def _dataset(board: StoredBoard) -> str:
     return name
 
 
-def _referee(board: StoredBoard, key: PrivateKey, elsewhere: Elsewhere) -> tuple[Referee, datasets.Split]:
+def _referee(board: StoredBoard, vault: Vault, elsewhere: Elsewhere) -> tuple[Judging, datasets.Split]:
     defence = board.defence
     artifact = artifacts.with_weights(defence["weights_sha256"], elsewhere.artifacts)
     if artifact is None:
         raise CannotJudge(f"the weights it was judged with ({defence['weights_sha256'][:12]}…) are not here")
     if fingerprint(artifact.spec) != artifact.fingerprint:
         raise BenchError(f"artifact {artifact.path}: its description was changed (it does not fit its fingerprint)")
-    if defence["keyed"] and defence["key_id"] != key.id:
-        raise CannotJudge(f"it was judged with key '{defence['key_id']}', and this is key '{key.id}': give --key-file")
+    if defence["keyed"] and defence["key_id"] != vault.id:
+        raise CannotJudge(
+            f"it was judged with key '{defence['key_id']}', and this is key '{vault.id}': give --key-file"
+        )
     try:
         dataset = datasets.load(_dataset(board))
         examples = dataset.examples(board.row["n_examples"])
@@ -144,8 +154,19 @@ def _referee(board: StoredBoard, key: PrivateKey, elsewhere: Elsewhere) -> tuple
     if plugin.version != defence["version"]:
         raise CannotJudge(f"{defence['name']} is of version {plugin.version} here, not {defence['version']}")
     shape = plugin.output_shape(dataset.shape)
+    if not artifacts.is_own(artifact) and code is None:
+        network_size.check(network, shape, len(dataset.classes), artifact.weights)
+    model = Defended(
+        defence["name"],
+        json.loads(defence["params_json"]),
+        defence["keyed"],
+        network,
+        artifact.weights.absolute(),
+        artifact.weights_sha256,
+        dataset.shape,
+        len(dataset.classes),
+    )
     try:
-        loaded = classifier.load(network, shape, len(dataset.classes), artifact.weights, artifact.weights_sha256)
+        return vault.referee(model), examples
     except (NotHere, NotInstalled) as error:
         raise CannotJudge(str(error)) from error
-    return Referee(plugin, loaded, key if defence["keyed"] else None, dataset.shape), examples

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from bench.store.queries import Board, Cell, attack_names
+from bench.store.schema import UNJUDGED
+from bench.support.printable import markup
 from bench.support.stats import wilson
 
 
@@ -19,13 +20,13 @@ def print_boards(boards: Iterable[Board], console: Console) -> None:
             console.print(
                 f"partial: {len(board.left_out)} of {len(board.cells)} cells are not complete and do not count"
             )
-        if unjudged := sum(cell.imported == "unjudged" for cell in board.cells):
+        if unjudged := sum(cell.imported == UNJUDGED for cell in board.cells):
             console.print(f"imported: {unjudged} of {len(board.cells)} cells were not judged here and do not count")
 
 
 def board_table(board: Board) -> Table:
     title = f"{board.defence}  {board.norm} ε = {board.epsilon:.5g}  {board.n_examples} examples of {board.dataset}"
-    table = Table(title=escape(title), title_justify="left", title_style="bold")
+    table = Table(title=markup(title), title_justify="left", title_style="bold")
     for name in ("cell", "accuracy %", "95 % interval", "examples", "doubts"):
         table.add_column(name, justify="left" if name in ("cell", "doubts") else "right")
     if board.clean:
@@ -33,14 +34,14 @@ def board_table(board: Board) -> Table:
     names = attack_names(board.cells)
     for cell in board.cells:
         table.add_row(
-            escape(_name(cell, names[cell.attack_id])),
+            markup(_name(cell, names[cell.attack_id])),
             *_numbers(cell.n_correct, cell.n_done),
             _progress(cell, board.n_examples),
-            escape(", ".join(cell.doubts)),
+            markup(", ".join(cell.doubts)),
         )
     table.add_section()
     for attack, count in board.best_adversary.items():
-        table.add_row(escape(f"Best Adversary {attack}"), *_numbers(count, board.n_examples), str(board.n_examples), "")
+        table.add_row(markup(f"Best Adversary {attack}"), *_numbers(count, board.n_examples), str(board.n_examples), "")
     if board.best_known is None:
         table.add_row("Best Known", "–", "", "", "no complete cell")
     else:
@@ -52,7 +53,8 @@ def board_table(board: Board) -> Table:
 
 def _name(cell: Cell, attack: str) -> str:
     outside = "" if cell.inside_threat_model else " (outside the threat model)"
-    return f"{attack}@{cell.source}{outside}{' (imported)' if cell.imported else ''}"
+    imported = {None: "", UNJUDGED: " (imported, not judged)"}.get(cell.imported, " (imported)")
+    return f"{attack}@{cell.source}{outside}{imported}"
 
 
 def _progress(cell: Cell, total: int) -> str:

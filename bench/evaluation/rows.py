@@ -8,29 +8,22 @@ from typing import Any
 import numpy as np
 
 from bench.api import Attacked, BenchError
-from bench.evaluation.referee import Verdict
+from bench.executors import replies
+from bench.vault.referee import Verdict
 
 
-def check(attacked: Attacked, count: int, parts: Sequence[str]) -> None:
-    """Raises BenchError if an attack did not say everything it must of every example. `parts` are its engine's."""
-    columns = {
-        "success": attacked.success,
-        "margin": attacked.margin,
-        "restart": attacked.restart,
-        "target": attacked.target,
-        "gradients": attacked.gradients,
-        "queries": attacked.queries,
-    }
-    if attacked.part is not None:
-        columns["part"] = attacked.part
-    for name, column in columns.items():
-        if np.shape(column) != (count,):
-            raise BenchError(f"the attack returned {np.shape(column)} values of {name} for {count} examples")
-    if attacked.part is not None and not ((attacked.part >= -1) & (attacked.part < len(parts))).all():
+def checked(attacked: Attacked, shape: Sequence[int], parts: Sequence[str]) -> Attacked:
+    """An attack's result on images of this shape, in plain arrays; raises BenchError for what could not be stored.
+
+    `parts` are its engine's. Whatever ran the attack may have checked it too: this one does not rely on that.
+    """
+    found = replies.checked(attacked, shape)
+    if found.part is not None and not (found.part < len(parts)).all():
         raise BenchError(
-            f"the attack names part {int(np.max(attacked.part))}; its engine declares {len(parts)} (`Engine.parts`), "
+            f"the attack names part {int(np.max(found.part))}; its engine declares {len(parts)} (`Engine.parts`), "
             "which are counted from 0, and −1 is for none of them"
         )
+    return found
 
 
 def rows_of(start: int, labels: np.ndarray, verdict: Verdict, attacked: Attacked) -> list[dict[str, Any]]:

@@ -25,7 +25,6 @@ from bench.evaluation import doubts, images, rows
 from bench.evaluation.contest import Contest
 from bench.executors.base import AttackTask, Executor, Limits, Outcome
 from bench.executors.base import start as start_executor
-from bench.executors.keyed import KeyedExecutor
 from bench.models import remote
 from bench.plan import Pair
 from bench.store import identity, leases, schema, writer
@@ -34,6 +33,7 @@ from bench.store.schema import CLEAN
 from bench.store.writer import CellKey, ShardResult
 from bench.support import devices
 from bench.support.progress import Reporter, Tracker
+from bench.support.text import one_line, several_lines
 
 FAILURES = 3  # after so many failed shards the rest of a cell is left for another run
 
@@ -152,7 +152,7 @@ class Run:
             if not self._executor.shares_files:
                 remote.offer(contest.weights.parent)
             self._attack(self._executor, [cell for cell in open_cells if not cell.needs_key])
-            self._attack(KeyedExecutor(contest.key, self.reporter.say), [cell for cell in open_cells if cell.needs_key])
+            self._attack(contest.vault.executor(self.reporter.say), [cell for cell in open_cells if cell.needs_key])
             for board_id in {cell.key[0] for cell in open_cells}:
                 doubts.update(self._db, board_id)
         return cells
@@ -290,11 +290,12 @@ class Run:
                 return
             except Unusable as refusal:
                 error = str(refusal)
+        error = one_line(error or "failed")  # an executor of another package may give any words
         if self.options.debug and outcome.detail:
-            self.reporter.say(outcome.detail)
+            self.reporter.say(several_lines(outcome.detail))
         self._failed[cell.fingerprint].append((start, stop))
-        writer.fail_shard(self._db, cell.key, start, stop, worker, error or "failed")
-        self.summary.failed[cell.name] = error or "failed"
+        writer.fail_shard(self._db, cell.key, start, stop, worker, error)
+        self.summary.failed[cell.name] = error
         self.reporter.say(f"failed: {cell.name}: {error}")
 
     def _store(
@@ -304,8 +305,8 @@ class Run:
         contest = cell.contest
         clean, labels = contest.images[start:stop], contest.examples.labels[start:stop]
         try:
+            attacked = rows.checked(attacked, clean.shape, cell.parts)
             verdict = contest.referee.judge(clean, labels, attacked.images, cell.norm, contest.spec.epsilon[cell.norm])
-            rows.check(attacked, stop - start, cell.parts)
         except BenchError as error:
             raise Unusable(str(error)) from error
         file, digest = (

@@ -25,6 +25,7 @@ from bench.spec import Spec
 from bench.store.database import opened
 from bench.support import devices
 from bench.support.progress import Reporter
+from bench.vault.base import Vault
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Request:
     defences: tuple[str, ...]
     """NAME or NAME[setting=value,…] of each, or `all`."""
     attacks: tuple[str, ...]
-    key: PrivateKey
+    vault: Vault
+    """Who has the key."""
     weights: Path | None = None
     """Of the defended classifier, instead of the trained one."""
     own_models: tuple[str, ...] = ()
@@ -142,7 +144,7 @@ def evaluate(request: Request, plans: Sequence[Planned], run: Run) -> Summary:
     with recorded(run, request.spec):
         for one in plans:
             ready = contest.prepare(
-                request.spec, one.defence, request.key, request.weights, run.options.may_train, run.reporter.say,
+                request.spec, one.defence, request.vault, request.weights, run.options.may_train, run.reporter.say,
                 own, guess, brought=one.brought,
             )  # fmt: skip
             run.execute(ready, one.pairs)

@@ -24,6 +24,10 @@ class Findings:
     problems: list[str] = dataclasses.field(default_factory=list)
     unjudged: dict[int, str] = dataclasses.field(default_factory=dict)
     """Boards that could not be judged here, and why."""
+    judged: set[writer.CellKey] = dataclasses.field(default_factory=set)
+    """Cells of which every row was judged from its image."""
+    unjudged_cells: dict[writer.CellKey, str] = dataclasses.field(default_factory=dict)
+    """Cells of boards that could be judged, of which some rows have no image to judge, in words."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +56,21 @@ class StoredBoard:
 
     def problem(self, cell: Row, text: str) -> None:
         """Notes what is wrong with a cell."""
-        named = f"{self.attack(cell)['name']}@{self.source(cell)['name']}"
-        self.findings.problems.append(f"{self.name}, {named}: {text}")
+        self.findings.problems.append(f"{self._named(cell)}: {text}")
+
+    def judged(self, cell: Row, rows: int, without_images: int) -> None:
+        """Notes that a cell was gone through, and how many of its rows had no image."""
+        if without_images:
+            self.findings.without_images += without_images
+            self.findings.unjudged_cells[_key(cell)] = (
+                f"{self._named(cell)}: {without_images} of {rows} rows could not be judged, as their images were not "
+                "kept (--discard-adversarial) or did not come along"
+            )
+        elif rows:
+            self.findings.judged.add(_key(cell))
+
+    def _named(self, cell: Row) -> str:
+        return f"{self.name}, {self.attack(cell)['name']}@{self.source(cell)['name']}"
 
     def cells(self, connection: Connection) -> list[Row]:
         query = sa.select(schema.cell).where(schema.cell.c.board_id == self.row["id"])

@@ -14,13 +14,13 @@ from bench.api import BenchError
 from bench.evaluation.record_checks import check_records
 from bench.evaluation.rejudging import CannotJudge, Elsewhere, Judge
 from bench.evaluation.stored_board import Findings, Row, StoredBoard
-from bench.keys import PrivateKey
 from bench.store import identity, schema
 from bench.support.progress import Track, untracked
+from bench.vault.base import Vault
 
 
 def verify(
-    database: Database, folder: Path, key: PrivateKey, track: Track = untracked, elsewhere: Elsewhere | None = None
+    database: Database, folder: Path, vault: Vault, track: Track = untracked, elsewhere: Elsewhere | None = None
 ) -> Findings:
     """Goes over every board of the database. `elsewhere` is what came with somebody's results."""
     findings = Findings()
@@ -28,7 +28,7 @@ def verify(
         tables, rows = _tables(connection), _rows_per_board(connection)
     _check_identities(tables, findings)
     with track("verifying", sum(rows.values())) as tracker:
-        judge = Judge(folder, key, elsewhere or Elsewhere(), tracker)
+        judge = Judge(folder, vault, elsewhere or Elsewhere(), tracker)
         for row in tables["board"].values():
             board, end = StoredBoard(database, tables, row, findings), tracker.done + rows[row["id"]]
             check_records(board)

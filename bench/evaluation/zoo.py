@@ -11,11 +11,11 @@ from bench import plan
 from bench.api import BenchError
 from bench.evaluation import contest
 from bench.executors.worker import Attacker
-from bench.keys import PrivateKey
 from bench.models import artifacts, catalogue
 from bench.models.workshop import TrainingWorkshop
 from bench.spec import Spec
 from bench.support.fingerprint import of_file
+from bench.vault.base import Vault
 
 MANIFEST = artifacts.ZOO / "manifest.json"
 TOLERANCE = 0.001
@@ -68,13 +68,13 @@ def write_manifest(names: Iterable[str], found: Mapping[str, artifacts.Artifact]
 class ZooBuilder:
     """Builds the models of the zoo by name, and measures them on all test images."""
 
-    def __init__(self, spec: Spec, key: PrivateKey, say: Say, may_train: bool = False) -> None:
-        self._spec, self._key, self._say, self._may_train = spec, key, say, may_train
+    def __init__(self, spec: Spec, vault: Vault, say: Say, may_train: bool = False) -> None:
+        self._spec, self._vault, self._say, self._may_train = spec, vault, say, may_train
         self._attacker = Attacker(say)
 
     def contest(self, name: str) -> contest.Contest:
         """The defended model that an entry belongs to."""
-        return contest.prepare(self._spec, name.partition("@")[0], self._key, None, self._may_train, self._say)
+        return contest.prepare(self._spec, name.partition("@")[0], self._vault, None, self._may_train, self._say)
 
     def source(self, name: str) -> Any:
         """An attacker's model."""
@@ -98,12 +98,13 @@ class ZooBuilder:
         from bench.models.inference import classify
 
         ready = self.contest(name)
-        if "@" in name:
-            source = self.source(name)
-            logits = classify(lambda images, training: source.forward(images), lambda x: x, ready.dataset.shape)
-        else:
-            logits = ready.referee.logits
-        return catalogue.accuracy(logits, ready.dataset.test)
+        test = ready.dataset.test
+        if "@" not in name:
+            images = test.unit()
+            return float(ready.referee.judge(images, test.labels, images, "linf", 0.0).correct.mean())
+        source = self.source(name)
+        logits = classify(lambda images, training: source.forward(images), lambda x: x, ready.dataset.shape)
+        return catalogue.accuracy(logits, test)
 
 
 def problem(entry: ZooEntry, builder: ZooBuilder, say: Say) -> str | None:

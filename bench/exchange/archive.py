@@ -19,13 +19,14 @@ import numpy as np
 
 from bench.api import BenchError
 from bench.exchange.layout import FORMATS, Format
+from bench.exchange.limits import MOST_BYTES, MOST_MEMBERS
 from bench.store import row_format
 
 MANIFEST = "manifest.json"
 MEMBERS = {  # what may be in an archive, and how large it may be
     MANIFEST: (re.compile(r"manifest\.json"), 2**28),
     "rows": (re.compile(r"rows/\d{1,6}\.npz"), 2**30),
-    "images": (re.compile(r"images/[0-9a-f]{16}/\d{6}-\d{6}(-[0-9a-f]{8})?\.npz"), 2**30),
+    "images": (re.compile(r"images/[0-9a-f]{16}/\d{6,8}-\d{6,8}(-[0-9a-f]{8})?\.npz"), 2**30),
     "weights": (re.compile(r"weights/[0-9a-f]{16}/(weights\.npz|artifact\.json)"), 2**32),
 }
 MAX_RATIO = 200  # what is packed tighter than this is no result of a run
@@ -77,7 +78,10 @@ class Archive:
 
     def _checked_members(self) -> dict[str, zipfile.ZipInfo]:
         members: dict[str, zipfile.ZipInfo] = {}
-        for info in self._zip.infolist():
+        found = self._zip.infolist()
+        if len(found) > MOST_MEMBERS or sum(info.file_size for info in found) > MOST_BYTES:
+            self.refuse(f"it has {len(found)} members, or more than {MOST_BYTES} bytes in them")
+        for info in found:
             limit = next((size for pattern, size in MEMBERS.values() if pattern.fullmatch(info.filename)), None)
             if limit is None:
                 self.refuse(f"it has a member called {info.filename[:80]!r}, which no export makes")
@@ -123,7 +127,7 @@ class Archive:
 
     def json(self, content: bytes, name: str) -> Any:
         try:
-            return json.loads(content, parse_constant=_no_constant)
+            return json.loads(content, parse_constant=_no_constant, parse_float=_finite)
         except (ValueError, RecursionError) as error:
             self.refuse(f"{name} is no JSON: {error}")
 
@@ -139,7 +143,8 @@ def _arrays(content: bytes, limit: int) -> dict[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
     with zipfile.ZipFile(io.BytesIO(content)) as packed:
         for info in packed.infolist():
-            if not info.filename.endswith(".npy") or len(info.filename) > 300 or info.filename in found:
+            name = info.filename.removesuffix(".npy")
+            if name == info.filename or len(name) > 300 or name in found:
                 raise ValueError(f"it has a member called {info.filename[:80]!r}")
             with packed.open(info) as stream:
                 shape, fortran, dtype = _header(stream)
@@ -151,7 +156,7 @@ def _arrays(content: bytes, limit: int) -> dict[str, np.ndarray]:
                 if sum(array.nbytes for array in found.values()) + size > limit:
                     raise ValueError(f"{info.filename} would unpack to {info.file_size} bytes")
                 values = np.frombuffer(stream.read(), dtype, count=math.prod(shape))
-            found[info.filename.removesuffix(".npy")] = values.reshape(shape, order="F" if fortran else "C")
+            found[name] = values.reshape(shape, order="F" if fortran else "C")
     return found
 
 
@@ -164,6 +169,13 @@ def _header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
     if any(side < 0 for side in shape) or len(shape) > 8:
         raise ValueError(f"an array of shape {shape}")
     return shape, fortran, dtype
+
+
+def _finite(text: str) -> float:
+    """A number as JSON has it, which may be larger than a float can be."""
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text[:40]} is no number that can be stored")
+    return value
 
 
 def _no_constant(name: str) -> NoReturn:

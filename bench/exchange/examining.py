@@ -2,103 +2,143 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import collections
+import contextlib
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 
-from bench import norms
-from bench.api import UsageError
+from bench import norms, registry
+from bench.api import BenchError, Shape, UsageError
+from bench.data import datasets
+from bench.exchange import limits
 from bench.exchange.archive import Archive
-from bench.exchange.layout import TABLES, Rows, Tables, cell_of, dtype
-from bench.models import artifacts
+from bench.exchange.layout import TABLES, Rows, Tables, cell_of, dtype, shards_by_cell
+from bench.models import artifacts, network_size
 from bench.models import recipe as recipes
 from bench.models.architecture import NotInstalled
-from bench.store import about, row_format
+from bench.store import identity, row_format
+from bench.store.schema import CLEAN
 from bench.store.writer import CellKey
 from bench.support.files import atomic_write
 from bench.support.fingerprint import fingerprint, of_file
-
-MOST_EXAMPLES = 10**7
 
 
 def examine(archive: Archive, staged: Path) -> tuple[Tables, list[Rows]]:
     """Checks everything of an archive that needs no model; its images and weights end up in a folder of their own."""
     tables = _checked(archive)
-    rows = [_unpacked_rows(archive, place, cell, tables) for place, cell in enumerate(tables["cell"])]
+    shards, known = shards_by_cell(tables), {board["id"]: _dataset(board) for board in tables["board"]}
+    rows = [
+        _unpacked_rows(archive, f"rows/{place}.npz", _Cell(cell, tables, shards.get(cell_of(cell), [])), known)
+        for place, cell in enumerate(tables["cell"])
+    ]
     if len(archive.names("rows")) != len(rows):
         archive.refuse("it has rows of more cells than there are")
+    _check_boards(archive, tables, rows)
     _stage_images(archive, tables, staged)
-    _stage_weights(archive, tables, staged / "artifacts")
+    _stage_weights(archive, tables, staged / "artifacts", known)
     return tables, rows
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cell:
+    """A cell of an archive with what belongs to it."""
+
+    row: Mapping[str, Any]
+    tables: Tables
+    shards: Sequence[Mapping[str, Any]]
+
+    @property
+    def board(self) -> Mapping[str, Any]:
+        return next(board for board in self.tables["board"] if board["id"] == self.row["board_id"])
+
+
+def _dataset(board: Mapping[str, Any]) -> datasets.Dataset | None:
+    """The dataset of a board, if it is here."""
+    try:
+        return datasets.load(board["dataset"])
+    except BenchError:
+        return None
 
 
 def _checked(archive: Archive) -> Tables:
     """The tables of a manifest, if every value is of its column's type and every row belongs to another.
 
-    What an older format does not have is filled in.
+    What an older format does not have is filled in, and what is for people is made printable.
     """
     given = archive.manifest.get("tables")
     if not isinstance(given, dict) or set(given) != {table.name for table in TABLES}:
         archive.refuse("its manifest does not have the tables of a run")
+    tables: Tables = {}
     for table in TABLES:
-        if not isinstance(given[table.name], list):
+        rows = given[table.name]
+        if not isinstance(rows, list):
             archive.refuse(f"its table {table.name} is no list")
-        for place, row in enumerate(given[table.name]):
-            _check_row(archive, table, place, row)
-    missing = archive.format.missing
-    tables = {name: [{**missing.get(name, {}), **row} for row in rows] for name, rows in given.items()}
+        missing = archive.format.missing.get(table.name, {})
+        tables[table.name] = [{**missing, **_row(archive, table, i, row, missing)} for i, row in enumerate(rows)]
     _check_references(archive, tables)
+    _check_clean(archive, tables)
     return tables
 
 
-def _check_row(archive: Archive, table: sa.Table, place: int, row: Any) -> None:
+def _row(archive: Archive, table: sa.Table, place: int, row: Any, missing: Mapping[str, Any]) -> dict[str, Any]:
     where = f"row {place} of its table {table.name}"
-    columns = [column for column in table.columns if column.name not in archive.format.missing.get(table.name, {})]
+    columns = [column for column in table.columns if column.name not in missing]
     if not isinstance(row, dict) or set(row) != {column.name for column in columns}:
         archive.refuse(f"{where} does not have the table's columns")
-    for column in columns:
-        value = row[column.name]
-        if value is None and column.nullable:
-            continue
-        wanted: tuple[type, ...] = (column.type.python_type,)
-        if wanted == (float,):
-            wanted = (float, int)
-        if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
-            archive.refuse(f"{where}: {column.name} is not of type {wanted[0].__name__}")
-        if isinstance(value, str) and len(value) > (getattr(column.type, "length", None) or 2**20):
-            archive.refuse(f"{where}: {column.name} is too long")
-        if isinstance(value, int) and not -(2**62) < value < 2**62:
-            archive.refuse(f"{where}: {column.name} is out of range")
-        if column.name.endswith("_json"):
-            parsed = archive.json(str(value).encode(), f"{column.name} of {where}")
-            if not isinstance(parsed, list if column.name == "parts_json" else dict):
-                archive.refuse(f"{where}: {column.name} has no such form")
-            if column.name == "about_json" and (reason := about.problem(parsed)):
-                archive.refuse(f"{where}: a description holds strings, numbers and lists of strings; {reason}")
+    return {column.name: _value(archive, table, where, column, row[column.name]) for column in columns}
+
+
+def _value(archive: Archive, table: sa.Table, where: str, column: sa.Column[Any], value: Any) -> Any:
+    name = column.name
+    if value is None and column.nullable:
+        return None
+    wanted: tuple[type, ...] = (column.type.python_type,)
+    if wanted == (float,):
+        wanted = (float, int)
+    if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
+        archive.refuse(f"{where}: {name} is not of type {wanted[0].__name__}")
+    if reason := limits.value_problem(table.name, column, value):
+        archive.refuse(f"{where}: {name} {reason}")
+    if name.endswith("_json"):
+        parsed = archive.json(str(value).encode(errors="surrogatepass"), f"{name} of {where}")
+        if reason := limits.json_problem(name, parsed):
+            archive.refuse(f"{where}: {name} {reason}")
+        return value if name == "params_json" else json.dumps(limits.cleaned(parsed))
+    return limits.cleaned(value)
 
 
 def _check_references(archive: Archive, tables: Tables) -> None:
     known = {name: {row["id"] for row in tables[name]} for name in ("run", "defence", "attack", "source", "board")}
-    boards = {row["id"]: row for row in tables["board"]}
     cells = {cell_of(row) for row in tables["cell"]}
     for name, ids in known.items():
         if len(ids) != len(tables[name]):
             archive.refuse(f"two rows of its table {name} have one id")
+        fingerprints = {row.get("fingerprint", row["id"]) for row in tables[name]}
+        if len(fingerprints) != len(ids):
+            archive.refuse(f"two rows of its table {name} have one fingerprint")
     for board in tables["board"]:
-        if board["defence_id"] not in known["defence"] or not 0 < board["n_examples"] <= MOST_EXAMPLES:
+        if board["defence_id"] not in known["defence"] or not 0 < board["n_examples"] <= limits.MOST_EXAMPLES:
             archive.refuse(f"board {board['id']} has no defence, or {board['n_examples']} examples")
         if board["norm"] not in norms.entries():
             archive.refuse(f"board {board['id']} is in norm '{board['norm']}', which is not installed here")
-    if len(cells) != len(tables["cell"]) or not cells:
-        archive.refuse("a cell is in it twice, or there is none")
+    if len(cells) != len(tables["cell"]) or not 0 < len(cells) <= limits.MOST_CELLS:
+        archive.refuse("a cell is in it twice, or there is none, or there are too many")
     for cell in tables["cell"]:
         if any(cell[f"{name}_id"] not in known[name] for name in ("run", "attack", "source", "board")):
             archive.refuse("a cell belongs to a run, attack, source or board that is not in it")
+    _check_shards(archive, tables, cells)
+
+
+def _check_shards(archive: Archive, tables: Tables, cells: Set[CellKey]) -> None:
+    boards = {row["id"]: row for row in tables["board"]}
     reached: dict[CellKey, int] = {}
-    named = set()
+    named: collections.Counter[str] = collections.Counter()
     for shard in sorted(tables["shard"], key=lambda row: (cell_of(row), row["start"])):
         key = cell_of(shard)
         if key not in cells or shard["status"] != "done":
@@ -111,27 +151,68 @@ def _check_references(archive: Archive, tables: Tables) -> None:
             archive.refuse(f"the shards of a cell overlap, or leave its board ({shard['start']} to {shard['stop']})")
         reached[key] = shard["stop"]
         if shard["images_file"] is not None:
-            named.add(f"images/{shard['images_file']}")
-    if odd := named ^ set(archive.names("images")):
+            named[f"images/{shard['images_file']}"] += 1
+    if cells - reached.keys():
+        archive.refuse("a cell has no finished shard")
+    if odd := named.keys() ^ set(archive.names("images")):
         archive.refuse(f"{min(odd)} is named by a shard or among the images, but not both")
+    if twice := [name for name, count in named.items() if count > 1]:
+        archive.refuse(f"{twice[0]} is named by two shards")
 
 
-def _unpacked_rows(archive: Archive, place: int, cell: Mapping[str, Any], tables: Tables) -> Rows:
+def _check_clean(archive: Archive, tables: Tables) -> None:
+    """The unperturbed images are one attack on one source, which are what every run calls so, and have no images."""
+    for kind in ("attack", "source"):
+        for row in tables[kind]:
+            if row["name"] == CLEAN and any(row[name] != value for name, value in identity.clean_row().items()):
+                archive.refuse(f"its {kind} {row['id']} is called '{CLEAN}', and is something else")
+    clean = {kind: {row["id"] for row in tables[kind] if row["name"] == CLEAN} for kind in ("attack", "source")}
+    for cell in tables["cell"]:
+        sides = {cell["attack_id"] in clean["attack"], cell["source_id"] in clean["source"], cell["strategy"] == CLEAN}
+        if len(sides) != 1 or (sides == {True} and not cell["inside_threat_model"]):
+            archive.refuse("a cell of it is that of the unperturbed images in part only")
+    for row in tables["defence"]:
+        if row["keyed"] != (row["key_id"] is not None):
+            archive.refuse(f"its defence {row['id']} has a key without a name, or the name of a key and none")
+
+
+def _check_boards(archive: Archive, tables: Tables, rows: Sequence[Rows]) -> None:
+    """What boards declare against the rows they have; and an example has one label, whoever attacks it."""
+    counted: collections.Counter[int] = collections.Counter()
+    cells: collections.Counter[int] = collections.Counter()
+    labels: dict[int, dict[int, int]] = {}
+    for cell, own in zip(tables["cell"], rows, strict=True):
+        board = cell["board_id"]
+        counted[board] += len(own)
+        cells[board] += 1
+        said = labels.setdefault(board, {})
+        for row in own:
+            if said.setdefault(row["example_idx"], row["label"]) != row["label"]:
+                archive.refuse(f"example {row['example_idx']} of board {board} has two labels")
+    for board in tables["board"]:
+        if reason := limits.board_problem(board, cells[board["id"]], counted[board["id"]]):
+            archive.refuse(f"board {board['id']} {reason}")
+
+
+def _unpacked_rows(archive: Archive, name: str, cell: _Cell, known: Mapping[int, datasets.Dataset | None]) -> Rows:
     """A cell's rows of `result`, exactly those of its shards."""
-    name, wanted_columns = f"rows/{place}.npz", row_format.columns(archive.rows_version)
+    wanted_columns = row_format.columns(archive.rows_version)
     columns = archive.arrays(archive.read(name), name)
     if set(columns) != set(wanted_columns):
         archive.refuse(f"{name} does not have the columns of a result")
-    wanted = [i for s in tables["shard"] if cell_of(s) == cell_of(cell) for i in range(s["start"], s["stop"])]
+    count = sum(shard["stop"] - shard["start"] for shard in cell.shards)
     for column, values in columns.items():
-        if values.shape != (len(wanted),) or values.dtype != dtype(column):
+        if values.shape != (count,) or values.dtype != dtype(column):
             archive.refuse(f"{name}: {column} is {values.dtype} of shape {values.shape}, not one number per row")
-        if not np.isfinite(values).all() or np.abs(values).max(initial=0) >= 2**31:
-            archive.refuse(f"{name}: {column} has a value out of range")
-    if sorted(columns["example_idx"].tolist()) != sorted(wanted):
+    dataset, parts = known[cell.row["board_id"]], len(json.loads(cell.row["parts_json"]))
+    classes = len(dataset.classes) if dataset else None
+    if found := limits.rows_problem(columns, cell.board["epsilon"], classes, parts):
+        archive.refuse(f"{name}: {found[0]} {found[1]}")
+    wanted = [example for shard in cell.shards for example in range(shard["start"], shard["stop"])]
+    if sorted(columns["example_idx"].tolist()) != wanted:
         archive.refuse(f"{name} has other examples than its shards")
     lists = {column: values.tolist() for column, values in columns.items()}
-    return row_format.completed([{c: lists[c][i] for c in wanted_columns} for i in range(len(wanted))])
+    return row_format.completed([{c: lists[c][i] for c in wanted_columns} for i in range(count)])
 
 
 def _stage_images(archive: Archive, tables: Tables, staged: Path) -> None:
@@ -148,7 +229,9 @@ def _stage_images(archive: Archive, tables: Tables, staged: Path) -> None:
             stream.write(content)
 
 
-def _stage_weights(archive: Archive, tables: Tables, folder: Path) -> None:
+def _stage_weights(
+    archive: Archive, tables: Tables, folder: Path, known: Mapping[int, datasets.Dataset | None]
+) -> None:
     wanted = {defence["weights_sha256"] for defence in tables["defence"]}
     for name in archive.names("weights"):
         content = archive.read(name)
@@ -166,13 +249,30 @@ def _stage_weights(archive: Archive, tables: Tables, folder: Path) -> None:
             archive.refuse(f"{name} is not what its description says (sha256 differs)")
         if said not in wanted:
             archive.refuse(f"{name} is of no defence in it")
-        _check_network(archive, name, artifact.spec["recipe"])
+        _check_network(archive, name, artifact, _shapes(tables, said, known))
 
 
-def _check_network(archive: Archive, name: str, recipe: Mapping[str, Any]) -> None:
+def _shapes(tables: Tables, weights: str, known: Mapping[int, datasets.Dataset | None]) -> set[tuple[Shape, int]]:
+    """What the networks with these weights read and how many classes they tell apart, as far as that is known here."""
+    found: set[tuple[Shape, int]] = set()
+    defences = {row["id"]: row for row in tables["defence"] if row["weights_sha256"] == weights}
+    for board in tables["board"]:
+        defence, dataset = defences.get(board["defence_id"]), known[board["id"]]
+        if defence is not None and dataset is not None:
+            with contextlib.suppress(BenchError):  # a defence that is not installed: nothing will be built
+                plugin = registry.defence(defence["name"], json.loads(defence["params_json"]))
+                found.add((plugin.output_shape(dataset.shape), len(dataset.classes)))
+    return found
+
+
+def _check_network(archive: Archive, name: str, artifact: artifacts.Artifact, shapes: Set[tuple[Shape, int]]) -> None:
     """Whether the network can be built as it is described, and is no larger than it may be."""
     try:
-        recipes.network_of(recipe).check_limits()
+        network = recipes.network_of(artifact.spec["recipe"])
+        network.check_limits()
+        if network.code() is None:
+            for shape, classes in shapes:
+                network_size.check(network, shape, classes, artifact.weights)
     except NotInstalled:
         return  # nothing will be built, nor judged
     except UsageError as error:

@@ -50,3 +50,11 @@ def dtype(column: str) -> type[np.float64] | type[np.int64]:
 def cell_of(row: Mapping[str, Any]) -> CellKey:
     """The cell that a row of `cell` or `shard` belongs to."""
     return (row["board_id"], row["attack_id"], row["source_id"])
+
+
+def shards_by_cell(tables: Tables) -> dict[CellKey, list[dict[str, Any]]]:
+    """The shards of every cell, in the order of their examples."""
+    found: dict[CellKey, list[dict[str, Any]]] = {}
+    for shard in sorted(tables["shard"], key=lambda row: (cell_of(row), row["start"])):
+        found.setdefault(cell_of(shard), []).append(shard)
+    return found

@@ -9,7 +9,8 @@ Executors are plug-ins of the entry-point group `bench.executors`. A package add
             return PoolExecutor(name, ClusterPool(limits), limits, say)
 
 `bench run --executor cluster` then uses it. Retries and time limits are the work of `bench.executors.pool.PoolExecutor`; an
-executor that needs none of them is any class with the methods of `Executor`.
+executor that needs none of them is any class with the methods of `Executor`. What runs attacks may be hostile: a pool speaks
+with its workers over a `bench.executors.channel.Channel`, by a `Conversation`, as `bench.executors.local` does.
 """
 
 from __future__ import annotations

@@ -2,46 +2,45 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing.connection
 import os
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
 
 from bench.executors.base import AttackTask, Executor, ExecutorPlugin, Limits, Say
+from bench.executors.channel import ChannelClosed, Malformed
 from bench.executors.child import spawn_child
-from bench.executors.messages import Message, WorkerLost
+from bench.executors.conversation import Conversation
+from bench.executors.messages import BrokenReply, Message, WorkerLost
 from bench.executors.pool import PoolExecutor, Worker, WorkerPool
 from bench.executors.serving import serve
 
-SECONDS_TO_DIE = 5
-
 
 class LocalWorker(Worker):
-    """A process at the other end of a pipe."""
+    """A process at the other end of a channel."""
 
     def __init__(self, threads: int, memory: int | None) -> None:
-        self._process, self.pipe = spawn_child(serve, "bench-attacker", threads, memory)
+        self.child = spawn_child(serve, "bench-attacker", threads, memory)
+        self._conversation = Conversation()
 
     def send(self, task: AttackTask) -> None:
-        with contextlib.suppress(OSError):  # it is dead, and `receive` will say so
-            self.pipe.send(task)
+        self._conversation.send(self.child.channel, task)
 
-    def receive(self) -> Message:
-        """Its next message; waits for it."""
+    def messages(self) -> list[Message]:
+        """What it has said by now; waits for nothing."""
         try:
-            message: Message = self.pipe.recv()
-            return message
-        except (EOFError, OSError):
-            self._process.join(SECONDS_TO_DIE)
-            code = self._process.exitcode
-            self.kill()
-            return WorkerLost(f"exit code {code}")
+            return list(self._conversation.messages(self.child.frames()))
+        except ChannelClosed:
+            return [WorkerLost(self.child.ended())]
+        except Malformed as error:
+            return [BrokenReply(str(error))]
+
+    def halted(self) -> str:
+        if not self.child.stopped():
+            return ""
+        return f"process {self.child.pid} is stopped by a signal: 'kill -CONT {self.child.pid}' lets it go on"
 
     def kill(self) -> None:
-        self._process.kill()
-        self._process.join()
-        self.pipe.close()
+        self.child.kill()
 
 
 class LocalPool(WorkerPool):
@@ -54,9 +53,9 @@ class LocalPool(WorkerPool):
         return LocalWorker(self._threads, self._memory)
 
     def receive(self, workers: Sequence[Worker], seconds: float) -> list[tuple[Worker, Message]]:
-        pipes = {worker.pipe: worker for worker in workers if isinstance(worker, LocalWorker)}
-        ready = multiprocessing.connection.wait(list(pipes), seconds)
-        return [(pipes[pipe], pipes[pipe].receive()) for pipe in ready if isinstance(pipe, Connection)]
+        own = [worker for worker in workers if isinstance(worker, LocalWorker)]
+        multiprocessing.connection.wait([worker.child.channel.fileno() for worker in own], seconds)
+        return [(worker, message) for worker in own for message in worker.messages()]
 
     def close(self) -> None:
         """There is nothing but the workers."""

@@ -49,5 +49,11 @@ class WorkerLost:
     reason: str
 
 
-Message = SourceReady | WorkDone | Notice | TaskFinished | TaskFailed | WorkerLost
-LAST_OF_A_TASK = (TaskFinished, TaskFailed)
+@dataclasses.dataclass(frozen=True)
+class BrokenReply:
+    """What the worker sent is no message; said in its place by the pool. It is ended, and its task is not tried again."""
+
+    reason: str
+
+
+Message = SourceReady | WorkDone | Notice | TaskFinished | TaskFailed | WorkerLost | BrokenReply

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from bench.executors.base import AttackTask, Limits, Outcome, ReportProgress, Say, TakeTask
 from bench.executors.messages import (
+    BrokenReply,
     Message,
     Notice,
     SourceReady,
@@ -33,11 +34,16 @@ class Worker(abc.ABC):
     """A process without the key that attacks; it works on its tasks one by one, in the order they were sent."""
 
     @abc.abstractmethod
-    def send(self, task: AttackTask) -> None: ...
+    def send(self, task: AttackTask) -> None:
+        """Gives it a task. Never waits for it: a worker that is stopped or stuck must not hold up the driver."""
 
     @abc.abstractmethod
     def kill(self) -> None:
-        """Ends it at once, whatever it is doing."""
+        """Ends it at once, whatever it is doing; one that is dead already may be ended again."""
+
+    def halted(self) -> str:
+        """Why it cannot go on by itself, and what helps, in half a sentence; empty if it can, or that is not known."""
+        return ""
 
 
 class WorkerPool(abc.ABC):
@@ -53,7 +59,11 @@ class WorkerPool(abc.ABC):
 
     @abc.abstractmethod
     def receive(self, workers: Sequence[Worker], seconds: float) -> list[tuple[Worker, Message]]:
-        """Messages of these workers, waiting so long for the first; a dead worker's is `WorkerLost`."""
+        """Messages of these workers, waiting so long for the first; a dead worker's is `WorkerLost`.
+
+        Whatever runs attacks is not to be trusted: messages are made here, of plain values that were checked
+        (`bench.executors.codec`), never unpickled. What is no message is `BrokenReply`.
+        """
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -82,6 +92,7 @@ class PoolExecutor:
         self._assigned: dict[Worker, collections.deque[Attempt]] = {}
         self._waiting: collections.deque[Attempt] = collections.deque()
         self._built: set[tuple[object, ...]] = set()
+        self._halted: dict[Worker, str] = {}
 
     def run(self, take: TakeTask, progress: ReportProgress) -> Iterator[Outcome | None]:
         """As `Executor.run`."""
@@ -92,6 +103,7 @@ class PoolExecutor:
             for worker, message in self._pool.receive(list(self._assigned), HEARTBEAT):
                 yield from self._handle(worker, message, progress)
             yield from self._kill_late_ones()
+            self._tell_of_halted_ones()
             yield None
 
     def close(self) -> None:
@@ -147,8 +159,13 @@ class PoolExecutor:
                 self._say(text)
             case WorkerLost(reason):
                 yield from self._try_again(worker, reason)
+            case BrokenReply(reason):
+                yield from self._end(worker, f"the attack's process sent {reason}, and was ended")
+            case _ if not attempts:
+                pass  # a thread that an attack has left behind
             case SourceReady():
-                attempts[0].began = time.monotonic()
+                if attempts[0].began is None:  # said again, it gives an attack no more time
+                    attempts[0].began = time.monotonic()
                 self._built.add(attempts[0].source)
             case WorkDone(amount):
                 progress(attempts[0].task.index, amount)
@@ -159,6 +176,7 @@ class PoolExecutor:
 
     def _try_again(self, worker: Worker, reason: str) -> Iterator[Outcome]:
         """Tries the task that a lost worker was at once more, and what it had not begun as if it were new."""
+        worker.kill()  # it may only have said so, and what it has started may live
         attempts = self._assigned.pop(worker)
         if not attempts:
             return
@@ -172,14 +190,26 @@ class PoolExecutor:
             error = f"the attack's process died {current.lost} times ({reason}): out of memory?"
             yield Outcome(current.task.index, None, 0.0, error)
 
+    def _end(self, worker: Worker, error: str) -> Iterator[Outcome]:
+        """Kills a worker: the task it was at has failed, the others it had are as if they were new."""
+        worker.kill()
+        attempts = self._assigned.pop(worker)
+        current = attempts.popleft() if attempts else None
+        self._waiting.extendleft(reversed(attempts))
+        if current is not None:
+            yield Outcome(current.task.index, None, 0.0, error)
+
     def _kill_late_ones(self) -> Iterator[Outcome]:
         limit = self._limits.seconds
         for worker, attempts in list(self._assigned.items()):
             began = attempts[0].began if attempts else None
             if limit and began is not None and time.monotonic() - began > limit:
-                worker.kill()
-                del self._assigned[worker]
-                late = attempts.popleft()
-                self._waiting.extendleft(reversed(attempts))
-                error = f"the attack took longer than the {limit:g} s of --time-limit"
-                yield Outcome(late.task.index, None, 0.0, error)
+                yield from self._end(worker, f"the attack took longer than the {limit:g} s of --time-limit")
+
+    def _tell_of_halted_ones(self) -> None:
+        """Says once why a worker does not go on."""
+        halted = {worker: worker.halted() for worker, attempts in self._assigned.items() if attempts}
+        for worker, reason in halted.items():
+            if reason and reason != self._halted.get(worker):
+                self._say(f"the attack's {reason}" + ("" if self._limits.seconds else "; --time-limit would end it"))
+        self._halted = halted

@@ -9,6 +9,7 @@ from pathlib import Path
 from bench import in_memory, registry
 from bench.api import Attacked, Batch, BenchError, Engine, Knowledge, Source
 from bench.executors.base import AttackTask, Say, Setup
+from bench.executors.replies import checked
 
 
 class Attacker:
@@ -27,6 +28,7 @@ class Attacker:
         self.source(task.setup, task.strategy, task.source)
 
     def run(self, task: AttackTask, report: Callable[[int], None]) -> Attacked:
+        """The engine's result; raises BenchError if it is none that can be stored."""
         source = self.source(task.setup, task.strategy, task.source)
         key = (task.setup.weights, task.source, task.engine, repr(sorted(task.engine_settings.items())))
         if key not in self._engines:
@@ -36,11 +38,13 @@ class Attacker:
             raise BenchError(
                 f"{task.engine} needs gradients, and {task.source} gives none: only black-box engines run on it"
             )
-        return self._probed(engine, source, task.batch, engine.run(source, task.batch, report))
+        shape = task.batch.images.shape
+        attacked = checked(engine.run(source, task.batch, report), shape)
+        return checked(self._probed(engine, source, task.batch, attacked), shape)
 
     def _probed(self, engine: Engine, source: Source, batch: Batch, attacked: Attacked) -> Attacked:
         """Adds the flags that probes of the source (entry-point group `bench.probes`) raise after a gradient attack."""
-        if not engine.needs_gradient or len(attacked.success) != len(batch.labels):  # the referee refuses the latter
+        if not engine.needs_gradient:
             return attacked
         flags = dict(attacked.flags)
         for probe in registry.probes(self._built_in_probes).values():

@@ -5,19 +5,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import threading
+import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bench.api import BenchError
-from bench.executors.child import error_report, prepare_child, spawn_child
+from bench.executors.channel import Channel, ChannelClosed, Frame, Malformed
+from bench.executors.child import error_report, spawn_child
+from bench.executors.codec import LONGEST
+from bench.executors.fields import Fields
+from bench.support.text import one_line, several_lines
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from bench.keysearch.race import Race
     from bench.keysearch.scorer import Score, Scorer
     from bench.models.architecture import Architecture
@@ -41,72 +44,87 @@ class SearchSetup:
     to_the_end: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class SearchFailed:
-    """What the process says in place of a score: why there is none, and the traceback of an error nobody expected."""
-
-    error: str
-    detail: str
-
-
 def scores(setup: SearchSetup, guesses: Iterable[int]) -> Iterator[Score]:
     """The scores of the guesses as they come, not in order. Leaving the loop ends the process at once."""
     left = iter(guesses)
     guess = next(left, None)
     if guess is None:
         return
-    process, pipe = spawn_child(_serve, "bench-key-search")
+    child = spawn_child(_serve, "bench-key-search")
     try:
-        pipe.send(setup)
-        waiting = 0
+        child.channel.send_later({}, {"setup": np.frombuffer(pickle.dumps(setup), np.uint8)})
+        waiting: set[int] = set()
         while waiting or guess is not None:
-            while guess is not None and waiting < AHEAD * (os.cpu_count() or 1):
-                pipe.send(guess)
-                waiting += 1
+            while guess is not None and len(waiting) < AHEAD * (os.cpu_count() or 1):
+                child.channel.send_later({"guess": guess})
+                waiting.add(guess)
                 guess = next(left, None)
-            message: Score | SearchFailed = pipe.recv()
-            if isinstance(message, SearchFailed):
-                raise BenchError(f"the key search failed: {message.error}") from RuntimeError(message.detail)
-            waiting -= 1
-            yield message
-    except (EOFError, BrokenPipeError, ConnectionResetError) as error:
-        process.join()
+            score = _score(child.receive(), len(setup.images))
+            if score.key not in waiting:
+                raise Malformed("the score of a key that it was not asked for")
+            waiting.remove(score.key)
+            yield score
+    except Malformed as error:
+        raise BenchError(f"the key search's process sent {error}, and was ended") from error
+    except ChannelClosed as error:
         raise BenchError(
-            f"the key search's process died (exit code {process.exitcode}): out of memory? "
+            f"the key search's process died ({child.ended()}): out of memory? "
             "What was scored is kept: the same command goes on from there"
         ) from error
     finally:
-        process.kill()
-        process.join()
-        pipe.close()
+        child.kill()
 
 
-def _serve(pipe: Connection) -> None:
-    """Takes guesses from the pipe until it closes."""
-    prepare_child()
+def _score(frame: Frame, images: int) -> Score:
+    """The score in a frame; every value is checked, for the process runs code of others."""
+    from bench.keysearch.scorer import Score
+
+    fields = Fields(frame)
+    if fields.has("error"):
+        error, detail = one_line(fields.text("error")), several_lines(fields.text("detail"))
+        fields.finish()
+        raise BenchError(f"the key search failed: {error}") from RuntimeError(detail)
+    score = Score(
+        fields.whole("key", -(2**63), 2**63 - 1),
+        fields.whole("correct", 0, images),
+        fields.whole("images", 0, images),
+        fields.whole("stopped", 0, images) if fields.has("stopped") else None,
+        fields.number("seconds", 0, LONGEST),
+        fields.number("raced_seconds", 0, LONGEST),
+    )
+    fields.finish()
+    return score
+
+
+def _serve(channel: Channel) -> None:
+    """Takes guesses from the channel until it closes."""
     from bench.support import devices
 
     devices.configure()
-    sending = threading.Lock()
-
-    def send(message: Score | SearchFailed) -> None:
-        with sending, contextlib.suppress(BrokenPipeError):
-            pipe.send(message)
 
     def run(scorer: Scorer, guess: int) -> None:
-        try:
-            send(scorer.score(guess))
-        except Exception as error:
-            send(SearchFailed(*error_report(error)))
+        with contextlib.suppress(ChannelClosed):
+            try:
+                found = dataclasses.asdict(scorer.score(guess))
+                channel.send({name: value for name, value in found.items() if value is not None})
+            except Exception as error:
+                _report(channel, error)
 
     try:
-        scorer = _scorer(pipe.recv())
+        first = channel.receive()
+        assert first is not None
+        scorer = _scorer(pickle.loads(first.arrays["setup"].tobytes()))
     except Exception as error:
-        send(SearchFailed(*error_report(error)))
+        _report(channel, error)
         return
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool, contextlib.suppress(EOFError, OSError):
-        while True:
-            pool.submit(run, scorer, pipe.recv())
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool, contextlib.suppress(ChannelClosed):
+        while (frame := channel.receive()) is not None:
+            pool.submit(run, scorer, frame.document["guess"])
+
+
+def _report(channel: Channel, error: Exception) -> None:
+    words, detail = error_report(error)
+    channel.send({"error": words, "detail": detail})
 
 
 def _scorer(setup: SearchSetup) -> Scorer:

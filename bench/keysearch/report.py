@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from bench.store.key_searches import KeyGuess, KeySearch
+from bench.support.printable import markup
 from bench.support.progress import duration
 from bench.support.stats import wilson
 
@@ -23,14 +23,14 @@ BAR = 50
 def print_report(search: KeySearch, found_at: Mapping[int, int], console: Console) -> None:
     """Everything, as text."""
     for line in heading(search):
-        console.print(escape(line))
+        console.print(markup(line))
     console.print()
     for line in histogram(search):
-        console.print(escape(line))
+        console.print(markup(line))
     console.print()
     console.print(best_table(search))
     for line in (*cost(search), "", *verdict(search, found_at)):
-        console.print(escape(line), style="bold" if line.startswith("BROKEN") else "")
+        console.print(markup(line), style="bold" if line.startswith("BROKEN") else "")
 
 
 def heading(search: KeySearch) -> list[str]:
@@ -80,7 +80,7 @@ def best_table(search: KeySearch, count: int = 10) -> Table:
         low, high = wilson(guess.correct, guess.images)
         table.add_row(
             str(guess.guess),
-            escape(guess.origin),
+            markup(guess.origin),
             f"{100 * guess.accuracy:.2f}",
             f"{100 * low:.1f} to {100 * high:.1f}",
             str(guess.images) + ("" if guess.survived else ", dropped"),

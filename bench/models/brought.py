@@ -19,8 +19,6 @@ from bench.api import Defence, Shape, UsageError, attacker_key
 from bench.data.datasets import Dataset
 from bench.models import catalogue, torch_in_memory, weights
 from bench.models.architecture import Architecture
-from bench.models.artifacts import Artifact
-from bench.models.artifacts import find as find_artifact
 from bench.models.catalogue import ClassifierSpec
 from bench.models.outputs import Output
 from bench.support.fingerprint import canonical, fingerprint, of_file
@@ -106,10 +104,15 @@ class Brought:
     origin: Mapping[str, str]
 
     @property
+    def weights(self) -> dict[str, np.ndarray]:
+        """Its weights by name."""
+        return weights.arrays_of(self.model, {})
+
+    @property
     def digest(self) -> str:
         """Of the network and all its weights: what tells it from every other classifier."""
         digest = hashlib.sha256(canonical(self.network.as_json()).encode())
-        for name, values in sorted(weights.arrays_of(self.model, {}).items()):
+        for name, values in sorted(self.weights.items()):
             digest.update(f"{name}{values.dtype}{values.shape}".encode())
             digest.update(np.ascontiguousarray(values).tobytes())
         return digest.hexdigest()
@@ -242,17 +245,6 @@ def for_images(given: Given, dataset: Dataset) -> Brought:
     brought = read(given, dataset.shape, len(dataset.classes))
     check(brought, given, dataset.test.first(CHECKED).unit())
     return brought
-
-
-def kept(wanted: ClassifierSpec, brought: Brought, key: int | None) -> Artifact:
-    """The artifact of a classifier behind its defence; measured on test images the first time."""
-    found = find_artifact(wanted.fingerprint)
-    if found is not None:
-        return found
-    state = (
-        catalogue.learned_state(wanted.defence, wanted.dataset.training()) if catalogue.learns(wanted.defence) else {}
-    )
-    return catalogue.keep(wanted, brought.model, key, brought.origin, MEASURED, state)
 
 
 def spec_of(wanted: ClassifierSpec, brought: Brought) -> ClassifierSpec:

@@ -130,14 +130,24 @@ def find_or_train(
 
     `command` is what trains it ahead of time, `name` what to call it.
     """
+    return obtained(
+        spec,
+        may_train,
+        command or f"bench train --defence {spec.defence_name}",
+        name or f"the classifier of {spec.defence_name}" + (f" under {spec.key}" if spec.key else ""),
+        lambda name, notice: train_once(spec, key, name, say, progress_lines(say), notice),
+    )
+
+
+def obtained(
+    spec: ClassifierSpec, may_train: bool, command: str, name: str, trained: Callable[[str, str], Artifact]
+) -> Artifact:
+    """The classifier's artifact if it is there, else what `trained`, called with a name and a notice, makes of it."""
     found = artifacts.find(spec.fingerprint)
     if found is not None:
         return found
-    command = command or f"bench train --defence {spec.defence_name}"
-    name = name or f"the classifier of {spec.defence_name}" + (f" under {spec.key}" if spec.key else "")
     refuse_to_train(name, may_train, command)
-    notice = f"training {name} (kept for later; '{command}' does it ahead of time)"
-    return train_once(spec, key, name, say, progress_lines(say), notice)
+    return trained(name, f"training {name} (kept for later; '{command}' does it ahead of time)")
 
 
 def train_once(

@@ -12,7 +12,6 @@ from bench.api import BenchError
 from bench.evaluation import contest
 from bench.evaluation.contest import Contest
 from bench.evaluation.run import Run
-from bench.keys import PrivateKey
 from bench.keysearch import driver as search_driver
 from bench.keysearch.guesses import PaperGenerator
 from bench.keysearch.race import Race
@@ -25,6 +24,7 @@ from bench.reproduction.sizes import sizes, spec_for
 from bench.spec import Spec
 from bench.support.fingerprint import fingerprint
 from bench.support.progress import Reporter
+from bench.vault.base import Vault
 
 
 class Driver:
@@ -34,7 +34,7 @@ class Driver:
         self,
         database: Database,
         spec: Spec,
-        key: PrivateKey,
+        key: Vault,
         work: Run,
         reporter: Reporter,
         *,

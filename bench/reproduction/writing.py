@@ -10,13 +10,13 @@ from pathlib import Path
 
 from bench import registry
 from bench.api import BenchError
-from bench.keys import PrivateKey
 from bench.reproduction import contents, grids, reproduced
 from bench.reproduction.differences import differences
 from bench.reproduction.reproduced import Reproduced
 from bench.reproduction.results import Results
 from bench.reproduction.sizes import sizes, spec_for
 from bench.spec import Spec
+from bench.vault.base import Vault
 from leaderboard import paper, rendering
 from leaderboard.output import Folder
 from leaderboard.reproductions import FOLDER, Record
@@ -27,7 +27,7 @@ class Writer:
     """Writes into the folder of a site what was asked of the paper, and says why something is missing."""
 
     spec: Spec
-    key: PrivateKey
+    key: Vault
     results: Results
     cells: Mapping[str, str]
     """Cells that failed, as a run names them, and why."""

@@ -20,7 +20,7 @@ from sqlalchemy.engine import Engine as Database
 from bench.api import BenchError, UsageError
 from bench.store.redaction import cause_of, reason_of, redacted
 
-HEAD = "0004"
+HEAD = "0005"
 BUSY_SECONDS = 30
 PATIENCE_SECONDS = 300.0
 MIGRATION_LOCK = 0xBE9C4
@@ -75,6 +75,16 @@ def open_database(text: str, *, create: bool, upgrade: bool = False) -> Database
         except (sa.exc.ArgumentError, TypeError, ValueError) as error:  # the driver cannot take the URL's parts
             raise UsageError(f"--db {name}: {reason_of(error, text)}") from cause_of(error, text)
         _check_schema(database, tables, name, create, upgrade)
+    return database
+
+
+def scratch_database(path: Path) -> Database:
+    """A new empty database that is thrown away: made at once, and nobody waits for the disk."""
+    from bench.store.schema import metadata
+
+    database = sa.create_engine(url_of(str(path)))
+    _set_up_sqlite(database, synchronous="OFF")
+    metadata.create_all(database)
     return database
 
 
@@ -152,6 +162,16 @@ def writing(database: Database) -> Iterator[Connection]:
         yield connection
 
 
+@contextlib.contextmanager
+def reading(where: Database | Connection) -> Iterator[Connection]:
+    """A connection to read by: a new one, or the one of the transaction that is under way, which sees what it wrote."""
+    if isinstance(where, Connection):
+        yield where
+        return
+    with where.connect() as connection:
+        yield connection
+
+
 def _check_sqlite_file(path: Path, text: str, create: bool) -> None:
     if not str(path) or str(path) == ":memory:":
         raise UsageError(f"--db {text}: give the path of a database file")
@@ -165,11 +185,12 @@ def _check_sqlite_file(path: Path, text: str, create: bool) -> None:
         raise UsageError(f"--db {text}: cannot make its folder ({error.strerror})") from error
 
 
-def _set_up_sqlite(database: Database) -> None:
+def _set_up_sqlite(database: Database, synchronous: str = "FULL") -> None:
     @event.listens_for(database, "connect")
     def _on_connect(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None  # SQLAlchemy begins transactions below; the driver must not
-        for pragma in ("synchronous=NORMAL", "foreign_keys=ON", "cache_size=-65536"):
+        # FULL: with NORMAL a power cut takes the last transactions with it, though they were committed.
+        for pragma in (f"synchronous={synchronous}", "foreign_keys=ON", "cache_size=-65536"):
             connection.execute(f"PRAGMA {pragma}").close()
 
     @event.listens_for(database, "begin")

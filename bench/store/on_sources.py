@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 from sqlalchemy.engine import Engine as Database
 
 from bench.store import schema
+from bench.store.database import reading
 from bench.store.queries import Board, Cell
 
 
@@ -21,7 +23,7 @@ def withstood(database: Database) -> dict[tuple[int, int, int], int]:
         return {(board, attack, source): int(count) for board, attack, source, count in connection.execute(query)}
 
 
-def successes(database: Database, board: Board, cell: Cell) -> tuple[np.ndarray, np.ndarray]:
+def successes(database: Database | Connection, board: Board, cell: Cell) -> tuple[np.ndarray, np.ndarray]:
     """Which examples (N, bool) the attack broke on its own source, and the part of it that did (N, −1 if it has none)."""
     result = schema.result.c
     query = (
@@ -29,7 +31,7 @@ def successes(database: Database, board: Board, cell: Cell) -> tuple[np.ndarray,
         .where(result.board_id == board.id, result.attack_id == cell.attack_id, result.source_id == cell.source_id)
         .order_by(result.example_idx)
     )
-    with database.connect() as connection:
+    with reading(database) as connection:
         rows = connection.execute(query).all()
     return np.array([row[0] for row in rows], bool), np.array([row[1] for row in rows], int)
 

@@ -73,13 +73,14 @@ def outcomes(database: Database, board: Board) -> Outcomes:
     rows = _rows(database, board.id)
     example, own = np.divmod(rows["place"], _ID * _ID)
     label, answer = np.divmod(rows["answer"], 2 * _ID)
-    labels[example] = label
     columns = np.full(len(own), -1)
     numbers, first = np.unique([cell.attack_id * _ID + cell.source_id for cell in cells], return_index=True)
     if len(numbers):
         found = np.searchsorted(numbers, own).clip(max=len(numbers) - 1)
-        columns = np.where(numbers[found] == own, first[found], -1)  # -1: an unfinished `clean`
+        columns = np.where(numbers[found] == own, first[found], -1)  # -1: a `clean` that does not count
     known = columns >= 0
+    judged = np.array([cell.imported != schema.UNJUDGED for cell in cells] + [False])  # -1 is the last
+    labels[example[judged[columns]]] = label[judged[columns]]
     at = example[known], columns[known]
     pred[at], correct[at], margin[at] = answer[known] // 2, answer[known] % 2 == 1, rows["margin"][known]
     return Outcomes(cells, labels, pred, correct, margin)

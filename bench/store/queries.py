@@ -19,8 +19,9 @@ from sqlalchemy.engine import Engine as Database
 from bench import norms
 from bench.store import about, schema
 from bench.store.best_known import best, rows_of
+from bench.store.database import reading
 from bench.store.descriptions import AttackAbout, SourceAbout, read_attack, read_source
-from bench.store.schema import CLEAN
+from bench.store.schema import CLEAN, UNJUDGED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +87,11 @@ class Board:
     @property
     def left_out(self) -> tuple[Cell, ...]:
         """The cells of the threat model that are not complete, and so not behind Best Known."""
-        return tuple(cell for cell in self.cells if cell.inside_threat_model and cell.status != "done")
+        return tuple(
+            cell
+            for cell in self.cells
+            if cell.inside_threat_model and cell.status != "done" and cell.imported != UNJUDGED
+        )
 
     @property
     def imported(self) -> dict[str, int]:
@@ -98,7 +103,7 @@ class Board:
         return self.best_known is None or bool(self.left_out)
 
 
-def boards(database: Database, only: int | None = None) -> list[Board]:
+def boards(database: Database | Connection, only: int | None = None) -> list[Board]:
     """Every board (or the one of this id), by norm, then by Best Known, the most robust first; unknown ones last."""
     defence = schema.defence.c
     query = sa.select(
@@ -107,7 +112,7 @@ def boards(database: Database, only: int | None = None) -> list[Board]:
     ).join(schema.defence, schema.board.c.defence_id == schema.defence.c.id)  # fmt: skip
     if only is not None:
         query = query.where(schema.board.c.id == only)
-    with database.connect() as connection:
+    with reading(database) as connection:
         found = [_board(connection, row) for row in connection.execute(query).all()]
     return sorted(found, key=lambda b: (norms.place(b.norm), b.epsilon, -_share(b), b.defence, b.id))
 
@@ -134,8 +139,12 @@ def _share(board: Board) -> float:
 
 
 def counts(cell: Cell) -> bool:
-    """Whether a cell counts towards Best Known and Best Adversary."""
-    return cell.inside_threat_model and cell.status == "done" and cell.imported != "unjudged"
+    """Whether a cell counts towards Best Known and Best Adversary, and every number that is made of several cells.
+
+    The one rule: it is of the threat model, complete, and judged: by this database's own run, or image by image when it
+    was imported. Others are shown and marked.
+    """
+    return cell.inside_threat_model and cell.status == "done" and cell.imported != UNJUDGED
 
 
 def attack_names(cells: Iterable[Cell]) -> dict[int, str]:
@@ -173,7 +182,7 @@ def _board(connection: Connection, row: Any) -> Board:
         sa.select(schema.run.c.preset)
         .join(schema.cell, schema.cell.c.run_id == schema.run.c.id)
         .where(schema.cell.c.board_id == row.id)
-        .order_by(schema.run.c.id.desc())
+        .order_by(schema.cell.c.imported.is_not(None), schema.run.c.id.desc())  # one's own come first
         .limit(1)
     ).scalar()
     return Board(

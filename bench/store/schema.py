@@ -26,6 +26,8 @@ from sqlalchemy import (
 )
 
 CLEAN = "clean"
+JUDGED, UNJUDGED = "judged", "unjudged"
+"""Of an imported cell, in `cell.imported`: whether every image of it was judged here."""
 
 metadata = MetaData(
     naming_convention={
@@ -113,7 +115,7 @@ cell = Table(
     Column("parts_json", Text, nullable=False),  # the names behind result.part
     Column("error", Text),
     Column("updated", String(32), nullable=False),
-    Column("imported", String(20)),  # NULL for results of this database's own runs; else judged or unjudged, here
+    Column("imported", String(20)),  # NULL for this database's own runs; else JUDGED or UNJUDGED
     PrimaryKeyConstraint("board_id", "attack_id", "source_id"),
 )
 shard = Table(
@@ -160,6 +162,32 @@ result = Table(
     Column("queries", Integer, nullable=False),
     PrimaryKeyConstraint("board_id", "example_idx", "attack_id", "source_id"),
     sqlite_with_rowid=False,
+)
+imported_file = Table(
+    "imported_file",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String(255), nullable=False),
+    Column("sha256", String(64), nullable=False, unique=True),  # empty for what came before schema 0005
+    Column("taken", String(32), nullable=False),
+)
+imported_row = Table(  # the rows that an import made, so that it can be taken out again
+    "imported_row",
+    metadata,
+    Column("import_id", Integer, ForeignKey("imported_file.id"), nullable=False),
+    Column("kind", String(10), nullable=False),  # run, defence, attack, source or board
+    Column("row_id", Integer, nullable=False),
+    PrimaryKeyConstraint("import_id", "kind", "row_id"),
+)
+imported_cell = Table(  # the cells that an import made, with all their rows
+    "imported_cell",
+    metadata,
+    Column("board_id", Integer, nullable=False),
+    Column("attack_id", Integer, nullable=False),
+    Column("source_id", Integer, nullable=False),
+    Column("import_id", Integer, ForeignKey("imported_file.id"), nullable=False),
+    PrimaryKeyConstraint("board_id", "attack_id", "source_id"),
+    ForeignKeyConstraint(["board_id", "attack_id", "source_id"], ["cell.board_id", "cell.attack_id", "cell.source_id"]),
 )
 key_search = Table(
     "key_search",

@@ -41,7 +41,12 @@ class ShardResult:
 @retry_transient
 def start_run(database: Database, values: Mapping[str, Any]) -> int:
     with writing(database) as connection:
-        return _new_id(connection, sa.insert(schema.run).values(started=now(), **values))
+        return put_run(connection, values)
+
+
+def put_run(connection: Connection, values: Mapping[str, Any]) -> int:
+    """`start_run` inside a transaction."""
+    return new_id(connection, sa.insert(schema.run).values(started=now(), **values))
 
 
 @retry_transient
@@ -51,104 +56,127 @@ def finish_run(database: Database, run_id: int) -> None:
 
 
 @retry_transient
-def ensure(database: Database, table: sa.Table, values: Mapping[str, Any], imported: bool = False) -> int:
-    """The id of the row with this fingerprint; made if it is not there.
-
-    What it says of itself is brought up to date, but by somebody else's results only where nothing was said yet.
-    """
-    wanted = sa.select(table).where(table.c.fingerprint == values["fingerprint"])
+def ensure(database: Database, table: sa.Table, values: Mapping[str, Any]) -> int:
+    """The id of the row with this fingerprint; made if it is not there. What it says of itself is brought up to date."""
     with writing(database) as connection:
-        if connection.execute(wanted).first() is None:
-            connection.execute(_insert_if_absent(connection, table).values(**values))
-        found = connection.execute(wanted).mappings().one()
+        found = put(connection, table, values)
         about = values.get("about_json")
-        if about is not None and about != found["about_json"] and not (imported and found["about_json"]):
+        if about is not None and about != found["about_json"]:
             connection.execute(sa.update(table).where(table.c.id == found["id"]).values(about_json=about))
         return int(found["id"])
 
 
-@retry_transient
-def ensure_cell(database: Database, key: CellKey, values: Mapping[str, Any], imported: str | None = None) -> bool:
-    """A row for the cell; a failed one becomes running again. Says whether results of this origin may be added to it.
+def put(connection: Connection, table: sa.Table, values: Mapping[str, Any]) -> sa.RowMapping:
+    """The row with this fingerprint, as it is here; made if it is not there."""
+    wanted = sa.select(table).where(table.c.fingerprint == values["fingerprint"])
+    if connection.execute(wanted).first() is None:
+        connection.execute(insert_if_absent(connection, table).values(**values))
+    return connection.execute(wanted).mappings().one()
 
-    `imported` says whether imported results were judged here. What was not gives way to what was, and is never
-    added to it.
+
+@retry_transient
+def ensure_cell(database: Database, key: CellKey, values: Mapping[str, Any]) -> None:
+    """A row for a cell of one's own; a failed one becomes running again.
+
+    An imported cell that is complete and was judged here stays as it is. Any other gives way: it counted for nothing.
     """
     with writing(database) as connection:
-        here = of_cell(schema.cell, key)
-        new = {
-            **values,
-            "status": "running",
-            "n_done": 0,
-            "n_correct": 0,
-            "gradients": 0,
-            "queries": 0,
-            "seconds": 0.0,
-            "flags_json": "{}",
-            "doubts_json": "{}",
-            "parts_json": "[]",
-            "updated": now(),
-            "error": None,
-            "imported": imported,
-        }
-        connection.execute(_insert_if_absent(connection, schema.cell).values(**ids(key), **new))
-        found = connection.execute(sa.select(schema.cell).where(here).with_for_update()).one()
-        if found.imported == imported and found.status == "failed":
-            connection.execute(sa.update(schema.cell).where(here).values(status="running", error=None))
-        if found.imported == "unjudged" and imported != "unjudged":
-            for table in (schema.result, schema.shard):
-                connection.execute(sa.delete(table).where(of_cell(table, key)))
-            connection.execute(sa.update(schema.cell).where(here).values(**new))
-        return imported != "unjudged" or found.imported == "unjudged"
+        new = _empty(values, None)
+        connection.execute(insert_if_absent(connection, schema.cell).values(**ids(key), **new))
+        found = connection.execute(sa.select(schema.cell).where(of_cell(schema.cell, key)).with_for_update()).one()
+        if found.imported is None and found.status == "failed":
+            _set(connection, key, status="running", error=None)
+        elif found.imported is not None and (found.imported != schema.JUDGED or found.status != "done"):
+            delete_results(connection, key)
+            _set(connection, key, **new)
+
+
+def put_imported_cell(connection: Connection, key: CellKey, values: Mapping[str, Any], mark: str) -> None:
+    """A row for a cell of somebody else's, JUDGED or UNJUDGED, in place of what is there of it."""
+    delete_results(connection, key)
+    connection.execute(insert_if_absent(connection, schema.cell).values(**ids(key), **_empty(values, mark)))
+    _set(connection, key, **_empty(values, mark))
+
+
+def delete_results(connection: Connection, key: CellKey) -> None:
+    """Empties a cell: its rows, its shards, and the import that they came by."""
+    for table in (schema.result, schema.shard, schema.imported_cell):
+        connection.execute(sa.delete(table).where(of_cell(table, key)))
+
+
+def _set(connection: Connection, key: CellKey, **values: Any) -> None:
+    connection.execute(sa.update(schema.cell).where(of_cell(schema.cell, key)).values(**values))
+
+
+def _empty(values: Mapping[str, Any], imported: str | None) -> dict[str, Any]:
+    """A cell without results."""
+    return {
+        **values,
+        "status": "running",
+        "n_done": 0,
+        "n_correct": 0,
+        "gradients": 0,
+        "queries": 0,
+        "seconds": 0.0,
+        "flags_json": "{}",
+        "doubts_json": "{}",
+        "parts_json": "[]",
+        "updated": now(),
+        "error": None,
+        "imported": imported,
+    }
 
 
 @retry_transient
 def record_shard(database: Database, key: CellKey, shard: ShardResult, n_examples: int) -> bool:
     """The shard's rows, its done mark and the cell's totals, together or not at all; False if another was first."""
-    rows = row_format.completed(shard.rows)
     with writing(database) as connection:
-        row = connection.execute(sa.select(schema.cell).where(of_cell(schema.cell, key)).with_for_update()).one()
-        here = overlaps(key, shard.start, shard.stop)
-        if connection.execute(sa.select(schema.shard.c.start).where(here, schema.shard.c.status == "done")).first():
-            return False
-        attempt = connection.execute(sa.select(sa.func.max(schema.shard.c.attempt)).where(here)).scalar() or 1
-        connection.execute(sa.delete(schema.shard).where(here))
-        connection.execute(
-            sa.insert(schema.shard).values(
-                **ids(key),
-                start=shard.start,
-                stop=shard.stop,
-                status="done",
-                attempt=attempt,
-                worker=shard.worker,
-                seconds=shard.seconds,
-                images_file=shard.images_file,
-                images_sha256=shard.images_sha256,
-                rows_sha256=row_format.digest(rows, row_format.newest()),
-                rows_version=row_format.newest(),
-            )
+        return put_shard(connection, key, shard, n_examples)
+
+
+def put_shard(connection: Connection, key: CellKey, shard: ShardResult, n_examples: int) -> bool:
+    """`record_shard` inside a transaction."""
+    rows = row_format.completed(shard.rows)
+    row = connection.execute(sa.select(schema.cell).where(of_cell(schema.cell, key)).with_for_update()).one()
+    here = overlaps(key, shard.start, shard.stop)
+    if connection.execute(sa.select(schema.shard.c.start).where(here, schema.shard.c.status == "done")).first():
+        return False
+    attempt = connection.execute(sa.select(sa.func.max(schema.shard.c.attempt)).where(here)).scalar() or 1
+    connection.execute(sa.delete(schema.shard).where(here))
+    connection.execute(
+        sa.insert(schema.shard).values(
+            **ids(key),
+            start=shard.start,
+            stop=shard.stop,
+            status="done",
+            attempt=attempt,
+            worker=shard.worker,
+            seconds=shard.seconds,
+            images_file=shard.images_file,
+            images_sha256=shard.images_sha256,
+            rows_sha256=row_format.digest(rows, row_format.newest()),
+            rows_version=row_format.newest(),
         )
-        connection.execute(sa.insert(schema.result), [{**ids(key), **row} for row in rows])
-        flags = json.loads(row.flags_json)
-        for name, count in shard.flags.items():
-            flags[name] = flags.get(name, 0) + int(count)
-        done = row.n_done + len(shard.rows)
-        connection.execute(
-            sa.update(schema.cell)
-            .where(of_cell(schema.cell, key))
-            .values(
-                n_done=done,
-                n_correct=row.n_correct + sum(r["correct"] for r in shard.rows),
-                gradients=row.gradients + sum(r["gradients"] for r in shard.rows),
-                queries=row.queries + sum(r["queries"] for r in shard.rows),
-                seconds=row.seconds + shard.seconds,
-                flags_json=json.dumps(flags, sort_keys=True),
-                parts_json=json.dumps(list(shard.parts)),
-                status="done" if done == n_examples else row.status,
-                updated=now(),
-            )
-        )
-        return True
+    )
+    connection.execute(sa.insert(schema.result), [{**ids(key), **row} for row in rows])
+    flags = json.loads(row.flags_json)
+    for name, count in shard.flags.items():
+        flags[name] = flags.get(name, 0) + int(count)
+    done = row.n_done + len(shard.rows)
+    _set(
+        connection,
+        key,
+        n_done=done,
+        n_correct=row.n_correct + sum(r["correct"] for r in shard.rows),
+        gradients=row.gradients + sum(r["gradients"] for r in shard.rows),
+        queries=row.queries + sum(r["queries"] for r in shard.rows),
+        seconds=row.seconds + shard.seconds,
+        flags_json=json.dumps(flags, sort_keys=True),
+        parts_json=json.dumps(list(shard.parts)),
+        status="done" if done == n_examples else row.status,
+        updated=now(),
+    )
+    return True
 
 
 @retry_transient
@@ -181,9 +209,13 @@ def fail_shard(database: Database, key: CellKey, start: int, stop: int, worker: 
 @retry_transient
 def set_doubts(database: Database, key: CellKey, doubts: Mapping[str, str]) -> None:
     """Says what makes the cell's result doubtful: a name and its meaning each."""
-    text = json.dumps(dict(doubts), sort_keys=True)
     with writing(database) as connection:
-        connection.execute(sa.update(schema.cell).where(of_cell(schema.cell, key)).values(doubts_json=text))
+        put_doubts(connection, key, doubts)
+
+
+def put_doubts(connection: Connection, key: CellKey, doubts: Mapping[str, str]) -> None:
+    """`set_doubts` inside a transaction."""
+    _set(connection, key, doubts_json=json.dumps(dict(doubts), sort_keys=True))
 
 
 @retry_transient
@@ -196,13 +228,13 @@ def done_ranges(database: Database, key: CellKey) -> list[tuple[int, int]]:
         return sorted((row.start, row.stop) for row in connection.execute(query))
 
 
-def _new_id(connection: Connection, insert: sa.Insert) -> int:
+def new_id(connection: Connection, insert: sa.Insert) -> int:
     key = connection.execute(insert).inserted_primary_key
     assert key is not None
     return int(key[0])
 
 
-def _insert_if_absent(connection: Connection, table: sa.Table) -> Any:
+def insert_if_absent(connection: Connection, table: sa.Table) -> Any:
     """An insert that does nothing where another driver was faster."""
     dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
     return dialect.insert(table).on_conflict_do_nothing()

@@ -32,11 +32,22 @@ def atomic_write(path: Path, *, private: bool = False, durable: bool = True) -> 
                 os.fchmod(stream.fileno(), 0o644)
         temporary.replace(path)
         temporary = None
+        if durable:
+            sync_folder(path.parent)
     except OSError as error:
         raise BenchError(cannot_write(path, error)) from error
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Has the names in a folder reach the disk: a file that is on disk can be lost by its name."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def cannot_write(path: Path, error: OSError) -> str:

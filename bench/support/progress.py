@@ -10,10 +10,11 @@ from time import monotonic
 from typing import Protocol
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
+
+from bench.support.printable import markup
 
 SECONDS_BETWEEN_LINES = 15.0
 
@@ -115,7 +116,7 @@ class Reporter:
         logging.getLogger("bench").handlers[:] = [_Lines(self)]  # what the store has to say of its troubles
 
     def say(self, text: str) -> None:
-        self._console.print(escape(text))
+        self._console.print(markup(text))
 
     def track(self, what: str, total: float) -> AbstractContextManager[Tracker]:
         """Shows the progress of a piece of work until the block ends; a piece inside another has a bar of its own."""
@@ -127,9 +128,9 @@ class Reporter:
     def _bar(self, what: str, total: float) -> Iterator[Tracker]:
         with self._shown() as bars:
             tracker = Tracker(what, total, lambda tracker: bars.update(
-                task, completed=tracker.done, description=escape(tracker.title)
+                task, completed=tracker.done, description=markup(tracker.title)
             ))  # fmt: skip
-            task = bars.add_task(escape(what), total=total, tracker=tracker)
+            task = bars.add_task(markup(what), total=total, tracker=tracker)
             try:
                 yield tracker
             finally:

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from bench import keys
 from bench.api import BenchError
 from bench.evaluation.verify import verify
 from bench.exchange import importing
 from bench.store import key_searches, queries, schema
 from bench.store.database import HEAD, open_database, writing
 from bench.store.queries import Cell
+from tests import vaults
 from tests.conftest import bench
 from tests.stores import rows
 
@@ -60,14 +60,14 @@ def test_the_old_database_asks_to_be_upgraded_and_then_verifies(before: Path) ->
     assert done.stdout == f"bench.db has schema {HEAD}\n", done.stderr
     assert rows(path) == old
     database = open_database(path, create=False)
-    found = verify(database, before / "bench.images", keys.load(None))
+    found = verify(database, before / "bench.images", vaults.published())
     assert (found.rows, found.without_images, found.problems, found.unjudged) == (36, 0, [], {})
     assert {(c.attack_about.meaning, c.source_about.meaning) for c in cells(path)} == {("", "")}, "it goes by its names"
     (search,) = key_searches.found(database)
     assert (search.defence, len(search.guesses), len(search.found)) == ("block-shuffle", 5, 1)
     with writing(database) as connection:
         connection.execute(sa.update(schema.key_search).values(race_floor=0.1))
-    found = verify(database, before / "bench.images", keys.load(None))
+    found = verify(database, before / "bench.images", vaults.published())
     assert found.problems == [
         "key search 1 (block-shuffle, 100 test images): its settings were changed (they do not fit its fingerprint)"
     ]
@@ -111,9 +111,9 @@ def test_a_run_goes_on_with_it(before: Path) -> None:
 
 def test_the_old_export_is_taken_over(before: Path, tmp_path: Path) -> None:
     db = tmp_path / "new" / "bench.db"
-    done = importing.import_(BEFORE / "results.zip", str(db), tmp_path / "new" / "bench.images", keys.load(None))
+    done = importing.import_(BEFORE / "results.zip", str(db), tmp_path / "new" / "bench.images", vaults.published())
     assert (done.cells, done.rows, done.there_already, done.unjudged) == (6, 36, 0, {})
     assert rows(str(db)) == rows(str(before / "bench.db"))
     database = open_database(str(db), create=False)
-    found = verify(database, tmp_path / "new" / "bench.images", keys.load(None))
+    found = verify(database, tmp_path / "new" / "bench.images", vaults.published())
     assert (found.rows, found.problems, found.unjudged) == (36, [], {})

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import pytest
 
-from bench import keys, registry, spec
+from bench import registry, spec
 from bench.api import UsageError
 from bench.data import datasets
 from bench.evaluation import forecast, session
@@ -24,7 +24,7 @@ from bench.models import brought, keras_network, weights
 from bench.models.architecture import Architecture
 from bench.models.brought import Given
 from bench.store.database import open_database
-from tests import tiny
+from tests import tiny, vaults
 from tests.conftest import bench
 
 layers = keras.layers
@@ -256,7 +256,7 @@ def verified_elsewhere(world: Path, monkeypatch: pytest.MonkeyPatch, trusted: El
     monkeypatch.setenv("BENCH_HOME", str(world / "other"))
     database = open_database(str(world / "elsewhere.db"), create=False)
     try:
-        return verify(database, world / "elsewhere.images", keys.load(None), elsewhere=trusted)
+        return verify(database, world / "elsewhere.images", vaults.published(), elsewhere=trusted)
     finally:
         database.dispose()
 
@@ -287,7 +287,7 @@ def test_bad_input_is_refused_before_anything_is_written(
 ) -> None:
     monkeypatch.chdir(world)
     chosen = spec.resolve("tiny.toml", dataset="mine.npz")
-    given = {"spec": chosen, "defences": ("block-shuffle",), "attacks": ("pgd@bypass",), "key": keys.load(None)}
+    given = {"spec": chosen, "defences": ("block-shuffle",), "attacks": ("pgd@bypass",), "vault": vaults.published()}
     with pytest.raises(UsageError, match=re.escape(said)) as caught:
         session.planned(session.Request(**{**given, **changes}))
     assert "\n" not in str(caught.value)
@@ -299,7 +299,7 @@ def test_a_plan_times_its_network_and_does_not_train_it(world: Path, monkeypatch
     said: list[str] = []
     trained = {}
     for name, given in {"trained": None, "brought": Given("dense.keras")}.items():
-        wanted = session.Request(chosen, ("block-shuffle",), ("pgd@bypass",), keys.load(None), classifier=given)
+        wanted = session.Request(chosen, ("block-shuffle",), ("pgd@bypass",), vaults.published(), classifier=given)
         (found,) = forecast.forecasts(wanted, session.planned(wanted), None, said.append)
         trained[name] = found.training.models
     assert trained == {"trained": 2, "brought": 1}, "the bypass, and a classifier that is not brought"

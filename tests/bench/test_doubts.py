@@ -68,3 +68,18 @@ def test_an_engine_that_is_not_installed_is_what_its_row_says(tmp_path: Path) ->
         said = '{"gradient_free": ["elsewhere"]}'
         connection.execute(sa.update(schema.attack).where(own).values(about_json=said))
     assert about(filler.database, board) == {flags.SQUARE_WINS}
+
+
+@pytest.mark.parametrize(("mark", "doubted"), [(None, False), (schema.JUDGED, True), (schema.UNJUDGED, True)])
+def test_what_somebody_else_says_settles_no_doubt_about_ones_own(tmp_path: Path, mark: str, doubted: bool) -> None:
+    """How an attack did on its source is judged by nobody."""
+    filler = Filler(tmp_path)
+    board = filler.board("none", "linf", N, keyed=False)
+    filler.clean(board, 0.9, np.linspace(0, 1, N))
+    fill(filler, board, "pgd", np.arange(N) < 5, -1)
+    fill(filler, board, "mt", np.arange(N) < 15, -1)
+    fill(filler, board, "square", np.arange(N) < 15, -1)
+    with filler.database.begin() as connection:
+        own = sa.select(schema.attack.c.id).where(schema.attack.c.name == "mt").scalar_subquery()
+        connection.execute(sa.update(schema.cell).where(schema.cell.c.attack_id == own).values(imported=mark))
+    assert (flags.SQUARE_WINS in about(filler.database, board)) is doubted

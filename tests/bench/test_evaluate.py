@@ -129,15 +129,18 @@ def test_bad_usage_is_one_line_and_writes_nothing(changes: dict[str, Any], said:
 
 def test_keys_keep_their_names_in_a_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(python_arguments, "_NAMED", {})
-    one = python_arguments.private_key(5, None)
-    assert python_arguments.private_key(5, None).id == one.id != python_arguments.private_key(6, None).id
-    assert python_arguments.private_key(keys.PUBLISHED_KEY, None).id == keys.PUBLISHED_ID
-    assert python_arguments.private_key(None, None).published
+
+    def private_key(key: int | None) -> keys.PrivateKey:
+        return python_arguments.key_place(key, None).read()
+
+    assert private_key(5).id == private_key(5).id != private_key(6).id
+    assert private_key(keys.PUBLISHED_KEY).id == keys.PUBLISHED_ID
+    assert not python_arguments.key_place(None, None).secret
     monkeypatch.setenv("BENCH_KEY", "mine:7")
-    assert python_arguments.private_key(None, None).reveal() == 7
-    assert python_arguments.private_key(None, None).id == "mine", "the second call is made with the same key"
+    assert private_key(None).reveal() == 7
+    assert private_key(None).id == "mine", "the second call is made with the same key"
     monkeypatch.setenv("BENCH_KEY", "mine:7")
-    assert python_arguments.private_key(5, None).reveal() == 5
+    assert private_key(5).reveal() == 5
     with pytest.raises(KeyError):
         os.environ["BENCH_KEY"]
 

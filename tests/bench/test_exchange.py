@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import pickle
@@ -17,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import keys
 from bench.api import BenchError
 from bench.evaluation.verify import verify
 from bench.exchange import examining, exporting, importing
@@ -25,22 +23,13 @@ from bench.exchange.archive import Archive
 from bench.models import artifacts
 from bench.store import queries
 from bench.store.database import open_database
-from bench.support.fingerprint import fingerprint
+from bench.vault.here import VaultHere
+from tests import vaults
+from tests.archives import Members, better_rows, left_behind, members, named, npy, npz, of_network, tables, write
 from tests.conftest import bench
 from tests.progress import Recorded
 
 pytestmark = pytest.mark.needs_process
-
-Members = dict[str, bytes]
-
-
-@pytest.fixture(scope="session")
-def packed(honest: Path) -> Path:
-    """The honest run as a file, with its weights."""
-    done = bench("export", "all.zip", "--with-weights", cwd=honest, BENCH_HOME=str(honest / "home"))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("all.zip: 2 cells, 12 rows")
-    return honest / "all.zip"
 
 
 def stored(path: Path) -> list[Any]:
@@ -51,9 +40,9 @@ def stored(path: Path) -> list[Any]:
     return connection.execute(query).fetchall()
 
 
-def taken(path: Path, folder: Path, key: keys.PrivateKey | None = None) -> importing.Imported:
+def taken(path: Path, folder: Path, vault: VaultHere | None = None) -> importing.Imported:
     db = folder / "theirs" / "bench.db"
-    return importing.import_(path, str(db), db.with_suffix(".images"), key or keys.load(None))
+    return importing.import_(path, str(db), db.with_suffix(".images"), vault or vaults.published())
 
 
 def board(folder: Path) -> queries.Board:
@@ -74,7 +63,7 @@ def test_a_run_is_taken_over_and_judged_again(honest: Path, packed: Path, tmp_pa
 
 
 def test_without_the_key_it_counts_for_nothing_until_somebody_judges_it(packed: Path, tmp_path: Path) -> None:
-    done = taken(packed, tmp_path, keys.PrivateKey("other", 5))
+    done = taken(packed, tmp_path, vaults.with_key("other", 5))
     assert done.rows == 12
     assert "it was judged with key 'published', and this is key 'other'" in done.unjudged[1]
     found = board(tmp_path)
@@ -90,7 +79,7 @@ def test_each_step_shows_its_progress_to_the_end(honest: Path, packed: Path, tmp
         honest / "results" / "bench.images",
         open_database(str(honest / "results/bench.db"), create=False),
     )
-    for key in (keys.load(None), keys.PrivateKey("other", 5)):
+    for key in (vaults.published(), vaults.with_key("other", 5)):
         shown = Recorded()
         verify(database, images, key, shown.track)
         assert shown.done() == {"verifying": 12}, "also of what cannot be judged"
@@ -98,7 +87,7 @@ def test_each_step_shows_its_progress_to_the_end(honest: Path, packed: Path, tmp
     exporting.export(database, images, tmp_path / "out.zip", False, shown.track)
     assert shown.done() == {"packing rows": 12, f"writing {tmp_path / 'out.zip'}": 2}
     shown = Recorded()
-    importing.import_(packed, str(tmp_path / "in.db"), tmp_path / "in.images", keys.load(None), shown.track)
+    importing.import_(packed, str(tmp_path / "in.db"), tmp_path / "in.images", vaults.published(), shown.track)
     assert shown.done() == {"verifying": 12, "taking over results": 12}
 
 
@@ -119,7 +108,7 @@ def test_weights_that_came_along_judge_and_are_used_by_no_run(no_zoo: None, pack
     assert artifacts.find(theirs["fingerprint"]) is None
     assert artifacts.with_weights(theirs["record"]["weights_sha256"]) is not None
     database = open_database(str(tmp_path / "theirs" / "bench.db"), create=False)
-    found = verify(database, tmp_path / "theirs" / "bench.images", keys.load(None))
+    found = verify(database, tmp_path / "theirs" / "bench.images", vaults.published())
     assert (found.rows, found.problems, found.unjudged) == (12, [], {})
 
 
@@ -131,44 +120,11 @@ def test_ones_own_classifier_of_the_same_recipe_is_no_obstacle(no_zoo: None, pac
     assert artifacts.find(theirs["fingerprint"]) == own
 
 
-def members(path: Path) -> Members:
-    with zipfile.ZipFile(path) as file:
-        return {name: file.read(name) for name in file.namelist()}
-
-
-def write(path: Path, content: Members, **manifest: Any) -> None:
-    """The members as an archive whose digests fit, however odd the members are."""
-    described = json.loads(content["manifest.json"])
-    described["files"] = {n: hashlib.sha256(c).hexdigest() for n, c in content.items() if n != "manifest.json"}
-    described |= manifest
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        for name, data in {**content, "manifest.json": json.dumps(described).encode()}.items():
-            file.writestr(name, data)
-
-
 class Bomb:
     """What a pickle could do to whoever reads it."""
 
     def __reduce__(self) -> Any:
         return (open, ("executed", "w"))
-
-
-def npy(shape: str, dtype: str, data: bytes) -> bytes:
-    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}".encode()
-    header += b" " * (-(10 + len(header) + 1) % 64) + b"\n"
-    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data
-
-
-def npz(**arrays: bytes) -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
-        for name, data in arrays.items():
-            file.writestr(f"{name}.npy", data)
-    return made.getvalue()
-
-
-def named(content: Members, start: str) -> str:
-    return next(name for name in content if name.startswith(start) and name.endswith(".npz"))
 
 
 def replaced(start: str, data: Callable[[], bytes]) -> Callable[[Members], Members]:
@@ -177,34 +133,6 @@ def replaced(start: str, data: Callable[[], bytes]) -> Callable[[Members], Membe
 
 def added(name: str) -> Callable[[Members], Members]:
     return lambda content: {**content, name: b"x"}
-
-
-def tables(change: Callable[[dict[str, Any]], Any]) -> Callable[[Members], Members]:
-    def changed(content: Members) -> Members:
-        manifest = json.loads(content["manifest.json"])
-        change(manifest["tables"])
-        return {**content, "manifest.json": json.dumps(manifest).encode()}
-
-    return changed
-
-
-def better_rows(content: Members) -> Members:
-    """Every verdict turned to right, with totals and digests that fit: only the judge can tell."""
-    from bench.store import row_format
-
-    manifest = json.loads(content["manifest.json"])
-    at = next(i for i, cell in enumerate(manifest["tables"]["cell"]) if cell["strategy"] != "clean")
-    columns = dict(np.load(io.BytesIO(content[f"rows/{at}.npz"])))
-    columns["pred"], columns["correct"] = columns["label"], np.ones_like(columns["correct"])
-    rows = [{name: values[i].item() for name, values in columns.items()} for i in range(6)]
-    cell = manifest["tables"]["cell"][at]
-    cell["n_correct"] = 6
-    for shard in manifest["tables"]["shard"]:
-        if (shard["attack_id"], shard["source_id"]) == (cell["attack_id"], cell["source_id"]):
-            shard["rows_sha256"] = row_format.digest(rows[shard["start"] : shard["stop"]], 1)
-    made = io.BytesIO()
-    np.savez_compressed(made, **columns)
-    return {**content, f"rows/{at}.npz": made.getvalue(), "manifest.json": json.dumps(manifest).encode()}
 
 
 def more_weights(content: Members) -> Members:
@@ -217,19 +145,6 @@ def more_weights(content: Members) -> Members:
 def odd_description(content: Members) -> Members:
     name = next(name for name in content if name.endswith("artifact.json"))
     return {**content, name: json.dumps({**json.loads(content[name]), "record": []}).encode()}
-
-
-def of_network(**fields: object) -> Callable[[Members], Members]:
-    """Weights whose description names another network, with a fingerprint that fits."""
-
-    def change(content: Members) -> Members:
-        name = next(name for name in content if name.endswith("artifact.json"))
-        described = json.loads(content[name])
-        described["spec"]["recipe"].update(fields)
-        described["fingerprint"] = fingerprint(described["spec"])
-        return {**content, name: json.dumps(described).encode()}
-
-    return change
 
 
 def pickled_arrays() -> bytes:
@@ -280,7 +195,7 @@ OFFERS: dict[str, tuple[Callable[[Members], Members], str]] = {
     "a text without an end": (tables(lambda t: t["defence"][0].update(name="x" * 10**6)), "name is too long"),
     "shards that overlap": (tables(lambda t: t["shard"].append(t["shard"][-1])), "overlap"),
     "examples without number": (tables(lambda t: t["board"][0].update(n_examples=10**12)), "examples"),
-    "another epsilon": (tables(lambda t: t["board"][0].update(epsilon=0.001)), "its settings were changed"),
+    "another epsilon": (tables(lambda t: t["board"][0].update(epsilon=0.05)), "its settings were changed"),
     "another attack": (
         tables(lambda t: t["attack"][1].update(params_json=t["attack"][1]["params_json"].replace("20", "2000"))),
         "its settings were changed",
@@ -288,12 +203,6 @@ OFFERS: dict[str, tuple[Callable[[Members], Members], str]] = {
     "better results": (better_rows, "is stored as"),
     "JSON without a bottom": (lambda content: {**content, "manifest.json": b"[" * 10**5}, "is no JSON"),
 }  # fmt: skip
-
-
-def left_behind(folder: Path) -> list[str]:
-    return [
-        str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.name != "offered.zip"
-    ]
 
 
 @pytest.mark.parametrize("kind", OFFERS)

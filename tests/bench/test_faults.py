@@ -11,13 +11,18 @@ import signal
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
 
+import numpy as np
 import pytest
+from click.testing import CliRunner, Result
 
+from bench.api import BenchError
+from bench.cli import main
+from bench.models import artifacts
 from tests import packages, processes
 from tests.processes import bench
 from tests.stores import rows
@@ -25,7 +30,7 @@ from tests.stores import rows
 pytestmark = pytest.mark.needs_process
 
 FAULTY = '''
-import os, signal, time
+import ctypes, os, signal, time
 from pathlib import Path
 import numpy as np
 from bench.api import Attacked, Engine
@@ -41,16 +46,23 @@ class Fine(Engine):
         return untouched(batch)
 
 class Hang(Engine):
-    """Never ends."""
+    """Forks ten processes which each fork ten, and never ends, nor lets any other thread of its process run."""
     def run(self, source, batch, report):
-        time.sleep(10**6)
+        Path("hanging").write_text(str(os.getpid()))
+        for _ in range(10):
+            if os.fork() == 0:
+                for _ in range(10):
+                    if os.fork() == 0:
+                        break
+                time.sleep(10**6)
+        ctypes.PyDLL(None).sleep(10**6)
 
 class Hog(Engine):
-    """Takes all memory."""
+    """Takes all memory, little by little."""
     def run(self, source, batch, report):
         kept = []
         while True:
-            kept.append(np.ones(2**29))
+            kept.append(np.zeros(2**23))  # what is reserved counts, touched or not: a busy machine is slow to give it
 
 class Fragile(Engine):
     """Its process is killed, once."""
@@ -91,6 +103,7 @@ def test_attacks_that_hang_take_all_memory_or_are_killed(faulty: str, tmp_path: 
     assert found["hang"] == ("failed", 0, "the attack took longer than the 10 s of --time-limit")
     assert found["hog"][:2] == ("failed", 0)
     assert "ran out of memory" in found["hog"][2]
+    assert not alive(int((tmp_path / "hanging").read_text()))
     assert "the attack's process died (exit code -9); trying that shard once more" in done.stderr
 
 
@@ -134,9 +147,17 @@ def test_sigterm_keeps_what_is_finished_and_leaves_no_process(faulty: str, tmp_p
 
 
 DAY_AHEAD = "true = leases.clock; leases.clock = lambda connection: true(connection) + 86400.0"
+JUMPING = """import itertools, time
+true, days = leases.clock, itertools.cycle([0, 1, 0, -1])
+leases.clock = lambda connection: true(connection) + 86400.0 * next(days)
+leases.SECONDS = 1.0  # so that claims are put off again and again
+now, time.time = time.time, lambda: now() + 86400.0 * next(days)"""
+"""The database's clock and Python's are a day ahead or behind at every other look."""
 
 
-@pytest.mark.parametrize("change", ["", DAY_AHEAD], ids=["one clock", "a clock that is a day ahead"])
+@pytest.mark.parametrize(
+    "change", ["", DAY_AHEAD, JUMPING], ids=["one clock", "a clock that is a day ahead", "a clock that jumps"]
+)
 def test_two_runs_at_once_in_one_folder(faulty: str, tmp_path: Path, change: str) -> None:
     """With clocks that differ each takes the other's claims for nothing: shards are computed twice, and stored once."""
     command = (*run("fine", examples=24), "--shard-size")
@@ -265,3 +286,70 @@ def test_a_database_that_is_locked_or_gone_is_waited_for(trouble: Lock | Outage,
     assert trouble.said in errors
     every = [("linf", *names, i) for names in (("clean", "clean"), ("fine", "self")) for i in range(20)]
     assert [row[:4] for row in rows(trouble.url)] == every
+
+
+HERE = '''
+import numpy as np
+from bench.api import Attacked
+from bench.executors.base import ExecutorPlugin, Outcome
+
+class Here(ExecutorPlugin):
+    """In this process, and at once: the attack is not what is tried."""
+    def start(self, name, limits, say):
+        return self
+    name, shares_files = "here", True
+    def close(self):
+        pass
+    def run(self, take, progress):
+        while (task := take()) is not None:
+            images = task.batch.images
+            noise = np.random.default_rng(task.batch.seeds[0].view(np.uint32)).uniform(-0.03, 0.03, images.shape)
+            zeros = np.zeros(len(images), np.int64)
+            images = np.clip(images + noise, 0, 1).astype(np.float32)
+            yield Outcome(task.index, Attacked(images, zeros == 1, zeros + 0.5, zeros, zeros, zeros, zeros), 0.1, None)
+'''
+
+
+def test_a_disk_that_is_full_at_any_write(
+    small_disk: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk grows by a few pages, and each time the run fails a little later: in tables, rows, images and pages."""
+    packages.write(tmp_path / "packages", "here", "executors", "here", "here_module", HERE, "Here")
+    monkeypatch.syspath_prepend(str(tmp_path / "packages"))
+    command = (*run("pgd@self", examples=12), "--shard-size", "3", "--executor", "here")
+    kilobytes, failed = 200, list[str]()
+    while (found := here(tmp_path, command, small_disk, kilobytes)).exit_code:
+        failed.append(found.stderr.splitlines()[-1])
+        assert found.exit_code == 1, failed
+        assert failed[-1].startswith("error: "), failed
+        assert "no room" in failed[-1], failed
+        assert "free some space" in failed[-1], failed
+        kilobytes += 80
+    for place in ("database results/bench.db", "results/bench.images/", "results/leaderboard/"):
+        assert any(place in line for line in failed), failed
+    (tmp_path / "undisturbed").mkdir()
+    assert here(tmp_path / "undisturbed", command, small_disk, kilobytes).exit_code == 0
+    stored = rows(str(tmp_path / "results" / "bench.db"))
+    assert len(stored) == 24
+    assert stored == rows(str(tmp_path / "undisturbed" / "results" / "bench.db"))
+    verified = bench("verify", cwd=tmp_path, PYTHONPATH=str(tmp_path / "packages")).stdout
+    assert verified.endswith("24 rows judged again, 0 problems\n")
+
+
+def here(folder: Path, command: Sequence[str], small_disk: Callable[[str], None], kilobytes: int) -> Result:
+    """Runs `bench …` in this process, which has TensorFlow already, with a disk of so many kilobytes."""
+    small_disk(f"{kilobytes}k")
+    with contextlib.chdir(folder):
+        return CliRunner().invoke(main, command)
+
+
+def test_a_model_for_which_there_is_no_room_is_named_and_leaves_nothing_behind(
+    small_disk: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BENCH_HOME", str(tmp_path / "results" / "home"))
+    small_disk("200k")
+    with pytest.raises(
+        BenchError, match=r"no room to write .*weights\.npz: free some space there, or point BENCH_HOME"
+    ):
+        artifacts.save("a" * 64, {}, {"weight:x": np.random.default_rng(1).uniform(size=10**5)}, {})
+    assert not [path for path in (tmp_path / "results").rglob("*") if path.is_file()]

@@ -16,13 +16,13 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine as Database
 
-from bench import keys
 from bench.api import BenchError
 from bench.evaluation.verify import verify
 from bench.exchange import exporting, importing, layout
 from bench.store import about, identity, queries, row_format, schema, writer
 from bench.store import database as databases
 from bench.store.database import migrate, open_database, url_of, writing
+from tests import vaults
 from tests.stores import a_board, a_cell, fill, shard
 
 KNOWN_ROW = {
@@ -101,13 +101,13 @@ def test_a_new_column_leaves_old_digests_valid(database: Database, request: pyte
 
 
 def taken(path: Path, folder: Path) -> importing.Imported:
-    return importing.import_(path, str(folder / "bench.db"), folder / "bench.images", keys.load(None))
+    return importing.import_(path, str(folder / "bench.db"), folder / "bench.images", vaults.published())
 
 
 def problems(folder: Path) -> list[str]:
     database = open_database(str(folder / "bench.db"), create=False)
     try:
-        found = verify(database, folder / "bench.images", keys.load(None))
+        found = verify(database, folder / "bench.images", vaults.published())
         return [*found.problems, *found.unjudged.values()]
     finally:
         database.dispose()
@@ -203,18 +203,17 @@ def test_what_is_not_known_is_refused_by_its_name(
 
 
 def test_a_description_is_kept_beside_the_row_and_filled_in_later(database: Database) -> None:
-    def stored(said: Mapping[str, Any] | None, imported: bool = False) -> dict[str, Any]:
+    def stored(said: Mapping[str, Any] | None) -> dict[str, Any]:
         row = identity.attack_row("pgd", "1", {"steps": 20}, 0, about=said)
         assert row["fingerprint"] == identity.attack_row("pgd", "1", {"steps": 20}, 0)["fingerprint"]
-        assert writer.ensure(database, schema.attack, row, imported) == 1
+        assert writer.ensure(database, schema.attack, row) == 1
         with database.connect() as connection:
             return about.from_json(connection.execute(sa.select(schema.attack.c.about_json)).scalar())
 
     assert stored(None) == {}
     said = {"label": "PGD", "order": 2, "parts": ["a", "b"]}
-    assert stored(said, imported=True) == said, "somebody else's, where nothing was said yet"
+    assert stored(said) == said
     assert stored(None) == said
-    assert stored({"label": "theirs"}, imported=True) == said
     assert stored({"label": "ours"}) == {"label": "ours"}
 
 

@@ -15,18 +15,20 @@ from bench import registry, spec
 from bench.api import BenchError, UsageError
 from bench.data import datasets
 from bench.data.datasets import Split
-from bench.keys import PUBLISHED_ID, PUBLISHED_KEY, PrivateKey
+from bench.keys import PUBLISHED_ID, PUBLISHED_KEY
 from bench.models import catalogue
 from bench.models.catalogue import NotTrained
 from bench.reproduction import gallery
+from bench.vault.here import VaultHere
 from leaderboard import svg
 from leaderboard.figures import Figure
 from leaderboard.svg import Axis, Point
-from tests import tiny
+from tests import tiny, vaults
 from tests.processes import python
 
-SECRET = PrivateKey("mine", 1234567890123456789)
-PUBLISHED = PrivateKey(PUBLISHED_ID, PUBLISHED_KEY)
+NUMBER = 1234567890123456789
+SECRET = vaults.with_key("mine", NUMBER)
+PUBLISHED = vaults.published()
 FITTED = tuple(name for name in gallery.NAMES if name != "figure4")
 
 
@@ -37,7 +39,7 @@ def small(tmp_path: Path) -> spec.Spec:
     return spec.resolve(str(tmp_path / "tiny.toml"), dataset=str(tmp_path / "mine.npz"), examples=12)
 
 
-def make(name: str, chosen: spec.Spec, key: PrivateKey | None = PUBLISHED, may_train: bool = False) -> Figure:
+def make(name: str, chosen: spec.Spec, key: VaultHere | None = PUBLISHED, may_train: bool = False) -> Figure:
     (figure,) = gallery.make(name, chosen, key, may_train, lambda text: None)
     return figure
 
@@ -168,7 +170,7 @@ def test_the_shuffle_is_the_defences_own(small: spec.Spec) -> None:
 
     np.testing.assert_allclose(shuffled_by_hand(image[0], figure.data), by_defence(PUBLISHED_KEY), atol=1e-5)
     # Under a secret key the figure shows another permutation than the defence's.
-    assert np.abs(shuffled_by_hand(image[0], hidden.data) - by_defence(SECRET.reveal())).max() > 0.05
+    assert np.abs(shuffled_by_hand(image[0], hidden.data) - by_defence(NUMBER)).max() > 0.05
 
 
 def test_a_secret_key_is_never_computed_with(small: spec.Spec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +187,7 @@ def test_a_secret_key_is_never_computed_with(small: spec.Spec, monkeypatch: pyte
     for name in FITTED:
         figure = make(name, small, SECRET)
         text = figure.caption + figure.title + str(figure.chart) + figure.data.to_csv()
-        for number in (SECRET.reveal(), PUBLISHED_KEY, *PAPER_KEYS):
+        for number in (NUMBER, PUBLISHED_KEY, *PAPER_KEYS):
             assert str(abs(number)) not in text, name
         if name != "figure13":  # it is of another key anyway
             assert "stands in for the private one" in figure.caption, name
@@ -198,7 +200,7 @@ def test_a_secret_key_is_never_computed_with(small: spec.Spec, monkeypatch: pyte
 
 def test_no_key_is_the_published_one(small: spec.Spec) -> None:
     assert make("figure5", small, None).data.equals(make("figure5", small, PUBLISHED).data)
-    impostor = PrivateKey(PUBLISHED_ID, 5)  # a secret is a secret whatever it is called
+    impostor = vaults.with_key(PUBLISHED_ID, 5)  # a secret is a secret whatever it is called
     assert make("figure5", small, impostor).data.equals(make("figure5", small, SECRET).data)
 
 

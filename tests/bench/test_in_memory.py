@@ -245,10 +245,10 @@ def test_a_class_with_the_key_in_it_is_refused(key: int) -> None:
     assert found.brought is not None
     with (
         pytest.raises(UsageError, match="the private key is among what it refers to"),
-        in_memory.installed([found.brought], PrivateKey("mine", key)),
+        in_memory.installed([found.brought], PrivateKey("mine", key).stands_in),
     ):
         pass
-    with in_memory.installed([found.brought], PrivateKey("mine", key ^ 2**20)):
+    with in_memory.installed([found.brought], PrivateKey("mine", key ^ 2**20).stands_in):
         assert in_memory.packed()
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import keys
 from bench.evaluation.stored_board import Findings
 from bench.evaluation.verify import verify
 from bench.models import artifacts
 from bench.store.database import open_database
 from bench.support.fingerprint import of_file
+from tests import vaults
 from tests.conftest import bench
 
 pytestmark = pytest.mark.needs_process
@@ -150,7 +150,7 @@ def verified(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Findings:
     monkeypatch.setenv("BENCH_HOME", str(folder / "home"))
     database = open_database(str(folder / "results" / "bench.db"), create=False)
     try:
-        return verify(database, folder / "results" / "bench.images", keys.load(None))
+        return verify(database, folder / "results" / "bench.images", vaults.published())
     finally:
         database.dispose()
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import io
 import json
 import os
+import pickle
+import re
 import signal
 import sqlite3
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +25,9 @@ from sqlalchemy.engine import Engine as Database
 
 from bench.api import BenchError
 from bench.cli import main
+from bench.executors.channel import Channel, Frame
 from bench.keys import PUBLISHED_KEY
+from bench.keysearch import process
 from bench.store import key_searches, schema, writer
 from bench.store.database import migrate, open_database
 from bench.store.key_searches import KeyGuess
@@ -61,7 +67,7 @@ def test_the_published_key_is_found_and_the_defence_said_to_be_broken(found: Pat
     assert "← defended accuracy" in said
     assert "times fewer" in said
     assert (found / "found.key").stat().st_mode & 0o777 == 0o600
-    assert (found / "found.key").read_text() == f"found:{PUBLISHED_KEY}\n"
+    assert re.fullmatch(rf"found[0-9a-f]{{8}}:{PUBLISHED_KEY}\n", (found / "found.key").read_text())
 
 
 @pytest.mark.needs_process
@@ -238,3 +244,38 @@ def test_a_database_of_the_first_schema_is_upgraded_with_what_it_holds(tmp_path:
     assert key_searches.found(upgraded) == []
     with upgraded.connect() as connection:
         assert connection.execute(sa.select(schema.attack.c.name)).scalars().all() == ["pgd"]
+
+
+SEARCHED: dict[str, dict[str, Any]] = {
+    "a key that was not asked for": {"key": 6},
+    "a key of 2**70": {"key": 2**70},
+    "more right than there are images": {"correct": 5},
+    "images as text": {"images": "4"},
+    "true images": {"images": True},
+    "endless seconds": {"seconds": 10**400},
+    "a field more": {"more": 1},
+    "an error that is a list": {"error": []},
+}
+HONEST_SCORE = {"key": 5, "correct": 3, "images": 4, "seconds": 0.5, "raced_seconds": 0.5}
+
+
+def forged_scores(channel: Channel, name: str) -> None:
+    channel.receive()
+    if name == "noise":
+        channel._socket.sendall(pickle.dumps(HONEST_SCORE))
+    else:
+        channel.send({**HONEST_SCORE, **SEARCHED.get(name, {})})
+    time.sleep(100)
+
+
+@pytest.mark.needs_process
+def test_what_the_search_process_sends_is_held_to_its_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup: Any = SimpleNamespace(images=range(4))
+    for name in ["honest", "noise", *SEARCHED]:
+        monkeypatch.setattr(process, "_serve", functools.partial(forged_scores, name=name))
+        if name == "honest":
+            (score,) = process.scores(setup, [5])
+            assert score == process._score(Frame(HONEST_SCORE), 4)
+        else:
+            with pytest.raises(BenchError, match=r"^the key search's process sent .*, and was ended$"):
+                list(process.scores(setup, [5]))

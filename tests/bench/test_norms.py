@@ -16,9 +16,9 @@ from attacks.engines.fab import FabT
 from attacks.engines.square import Square
 from bench import norms, spec
 from bench.api import Ball, Batch, BenchError, ModelSource, Norm, UsageError
-from bench.evaluation import referee
 from bench.executors.keyed import KeyedExecutor
 from bench.models.adversary import Adversary
+from bench.vault import referee
 from leaderboard import words
 from tests import packages
 from tests.attacks.conftest import Network, a_batch

@@ -14,7 +14,7 @@ import pytest
 
 from bench import spec
 from bench.data import datasets
-from bench.evaluation import referee
+from bench.vault import referee
 from tests.l1 import install_l1
 from tests.processes import bench, python
 

@@ -210,3 +210,74 @@ def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "--ray-address 127.0.0.1:1: no Ray cluster answers there" in done.stderr
     assert not (tmp_path / "results").exists()
+
+
+HOSTILE = '''
+import ctypes, gc, os, pickle, socket, time
+from pathlib import Path
+import numpy as np
+from bench.api import Attacked, Engine
+
+class Touching:
+    """Runs something where it is unpickled."""
+    def __reduce__(self):
+        return (os.system, ("touch unpickled",))
+
+def answer(batch, **changed):
+    zeros = np.zeros(len(batch.labels), np.int64)
+    return Attacked(batch.images, zeros == 1, zeros.astype(np.float32), zeros, zeros, zeros, zeros, **changed)
+
+class Quiet(Engine):
+    """Does nothing."""
+    def run(self, source, batch, report):
+        return answer(batch)
+
+class Touch(Engine):
+    """Returns what runs code where it is unpickled."""
+    def run(self, source, batch, report):
+        return answer(batch, flags={"weak": Touching()})
+
+class Forge(Engine):
+    """Writes such a thing to every connection that its process has."""
+    def run(self, source, batch, report):
+        for one in [found for found in gc.get_objects() if type(found) is socket.socket]:
+            os.write(one.fileno(), pickle.dumps(Touching()))
+        time.sleep(10**6)
+
+class Raise(Engine):
+    """Raises it."""
+    def run(self, source, batch, report):
+        error = RuntimeError("no luck")
+        error.more = Touching()
+        raise error
+
+class Hold(Engine):
+    """Forks, and then lets no thread of its process run."""
+    def run(self, source, batch, report):
+        Path("holding").write_text(str(os.getpid()))
+        if os.fork() == 0:
+            time.sleep(10**6)
+        ctypes.PyDLL(None).sleep(10**6)
+'''
+
+
+def test_hostile_attacks_fail_alone_and_nothing_of_theirs_is_unpickled(tmp_path: Path) -> None:
+    """On a cluster of its own, on this machine."""
+    names = ("Touch", "Forge", "Raise", "Hold", "Quiet")
+    path = attacks(tmp_path / "packages", "hostile", HOSTILE, *names)
+    chosen = [word for name in names for word in ("--attack", f"{name.lower()}@self")]
+    done = bench("run", "--defence", "none", *chosen, "--preset", "smoke", "--examples", "3", "--norm", "linf",
+                 "--executor", "ray", "--time-limit", "5", cwd=tmp_path, PYTHONPATH=path)  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "done: none linf quiet@self" in done.stderr
+    for name, said in {
+        "touch": "the attack returned an object of type Touching as the count of flag weak",
+        "forge": "the attack's process sent something other than a message, and was ended",
+        "raise": "RuntimeError: no luck",
+        "hold": "the attack took longer than the 5 s of --time-limit",
+    }.items():
+        assert f"failed: none linf {name}@self: {said}" in done.stderr
+    assert not (tmp_path / "unpickled").exists()
+    with pytest.raises(ProcessLookupError):  # the process, and what it has forked
+        os.killpg(int((tmp_path / "holding").read_text()), 0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench import norms
-from bench.evaluation.referee import RefusedImages, check
+from bench.vault.referee import RefusedImages, check
 
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.uniform(0.2, 0.8, (4, 6, 6, 3)).astype(np.float32)

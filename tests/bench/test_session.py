@@ -7,17 +7,23 @@ from typing import Any
 
 import pytest
 
-from bench import keys, spec
+from bench import spec
 from bench.api import UsageError
 from bench.evaluation import session
 from bench.evaluation.session import Request
 from bench.models.brought import Given
+from tests import vaults
 
 SMOKE = spec.resolve("smoke", examples=2, norms=("linf",))
 
 
 def request(**changes: Any) -> Request:
-    given: dict[str, Any] = {"spec": SMOKE, "defences": ("none",), "attacks": ("pgd@nominal",), "key": keys.load(None)}
+    given: dict[str, Any] = {
+        "spec": SMOKE,
+        "defences": ("none",),
+        "attacks": ("pgd@nominal",),
+        "vault": vaults.published(),
+    }
     return Request(**{**given, **changes})
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from bench import keys, plan, spec
+from bench import plan, spec
 from bench.api import BenchError
 from bench.evaluation import zoo
 from bench.models import artifacts
 from bench.support.fingerprint import of_file
+from tests import vaults
 from tests.conftest import bench
 
 ENTRIES = zoo.manifest()
@@ -39,7 +40,9 @@ def test_an_entry_is_what_its_artifact_says(entry: Any) -> None:
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
 def test_the_default_preset_means_what_ships(entry: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BENCH_HOME", str(tmp_path))
-    assert zoo.ZooBuilder(spec.resolve("laptop"), keys.published(), print).fingerprint(entry.name) == entry.fingerprint
+    assert (
+        zoo.ZooBuilder(spec.resolve("laptop"), vaults.published(), print).fingerprint(entry.name) == entry.fingerprint
+    )
 
 
 @pytest.mark.parametrize("defence", [entry.name for entry in ENTRIES if "@" not in entry.name])

@@ -198,6 +198,20 @@ def test_a_lock_that_passes_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mo
     assert "trying for another" in caplog.text
 
 
+def test_a_shard_is_stored_so_that_no_power_cut_takes_it(tmp_path: Path) -> None:
+    """With less than FULL (2), SQLite gives a transaction to the disk some time after it was committed."""
+    database = opened(tmp_path)
+    key, levels = a_cell(database, a_board(database, 4), "pgd", "s"), []
+
+    @sa.event.listens_for(database, "before_cursor_execute")
+    def note(connection: sa.Connection, cursor: Any, statement: str, *_: object) -> None:
+        if statement.startswith("INSERT INTO result"):
+            levels.append(cursor.connection.execute("PRAGMA synchronous").fetchone()[0])
+
+    assert writer.record_shard(database, key, shard(0, [True, False]), 4)
+    assert levels == [2]
+
+
 @pytest.mark.needs_process
 def test_a_server_that_goes_and_comes_back_costs_nothing(postgres: Any, caplog: Any) -> None:
     database = open_database(postgres.database(), create=True)

@@ -26,7 +26,7 @@ SPY = f'''
 import gc, os, sys, time, types
 from pathlib import Path
 import numpy as np
-from bench.api import Attacked, Engine
+from bench.api import Attacked, Engine, ModelSource, Strategy
 
 MASK, MASKED = {MASK}, {SECRET ^ MASK}
 
@@ -82,6 +82,88 @@ def chain(frame):
         yield frame
         frame = frame.f_back
 
+def spy(place, *things):
+    """Looks for the key from wherever plug-in code is run, and writes down where that was and what was found."""
+    frames = [f for top in sys._current_frames().values() for f in chain(top)]
+    values = [
+        *(item for thing in gc.get_objects() for item in contents(thing)),
+        *(value for frame in frames for value in frame.f_locals.values()),
+        *os.environ.values(), Path("/proc/self/environ").read_bytes(), " ".join(sys.argv), *things,
+        *(v for thing in things for v in vars(thing).values() if hasattr(thing, "__dict__")),
+    ]
+    found = any(is_key(value) for value in values)
+    with open(LOG, "a") as log:
+        log.write(f"{{place}} {{os.getpid()}} {{'KEY' if found else 'nothing'}}\\n")
+
+LOG = Path(__file__).parent.parent / "spied.log"
+
+class Leaving:
+    """Looks once more when it goes, at the end of its process."""
+
+    def __del__(self):
+        spy("del")
+
+class Trap:
+    """Runs code in whatever process unpickles it."""
+
+    def __reduce__(self):
+        spy("reduce")
+        return (eval, ("__import__('spy_module').spy('unpickled')",))
+
+spy("import")
+leaving = Leaving()
+
+class Everywhere(Strategy):
+    """Has code in every place where a strategy is asked something."""
+
+    spy("class body")
+
+    def sources(self, defence):
+        spy("sources", defence)
+        return ["everywhere"]
+
+    def refusal(self, defence, source):
+        spy("refusal", defence)
+        return None
+
+    def describe(self, source, defence):
+        spy("describe", defence)
+        return super().describe(source, defence)
+
+    def builds(self, defence, source):
+        spy("builds", defence)
+        return source == "everywhere"
+
+    def build(self, source, knowledge):
+        spy("build", knowledge, knowledge.defence)
+        plain = knowledge.workshop.classifier("none", {{}})
+        return ModelSource(source, plain.logits, exact=True)
+
+class Digger(Engine):
+    """Has code in every place where an engine is asked something."""
+
+    needs_gradient = False
+
+    def work(self, examples):
+        spy("work")
+        return examples
+
+    def run(self, source, batch, report):
+        spy("run", source, batch)
+        report(1)
+        return result(batch)
+
+class Trapper(Engine):
+    """Gives back something that runs code where it is unpickled."""
+
+    needs_gradient = False
+
+    def run(self, source, batch, report):
+        spy("trap is set")
+        found = result(batch)
+        object.__setattr__(found, "flags", {{"trap": Trap()}})
+        return found
+
 class Spy(Engine):
     """Looks for the key."""
 
@@ -123,7 +205,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "my.key").chmod(0o600)
     # The key itself may stand in no file but the key file: the planted copy is written as a sum.
     code = SPY.replace(f"[{SECRET} ^ 0]", f"[{SECRET - 1} + len(batch.labels[:1])]")
-    packages.attacks(folder / "packages", "spy", code, "Spy", "Sleeper")
+    packages.attacks(folder / "packages", "spy", code, "Spy", "Sleeper", "Everywhere", "Digger", "Trapper")
     return folder
 
 
@@ -153,23 +235,57 @@ def as_python_keeps_it() -> bytes:
     return struct.pack("<III", *(SECRET >> shift & (2**30 - 1) for shift in (0, 30, 60)))
 
 
-def test_the_key_is_nowhere_in_the_memory_of_the_attacks_process(world: Path) -> None:
-    """From outside, byte by byte: whatever Python would not show a spy."""
+def test_the_key_is_nowhere_in_the_memory_of_any_process_but_the_vaults(world: Path) -> None:
+    """From outside, byte by byte: whatever Python would not show a spy. The driver has imported the spies by then."""
     (world / "wake").unlink(missing_ok=True)
     (world / "asleep.txt").unlink(missing_ok=True)
     command = bench_command("run", "--defence", "block-shuffle", "--attack", "sleeper@nominal", "--preset", "tiny.toml",
-                            "--dataset", "mine.npz", "--key-file", "my.key")  # fmt: skip
-    environment = {"PYTHONPATH": str(world / "packages"), "BENCH_HOME": str(world / "home")}
+                            "--dataset", "mine.npz")  # fmt: skip
+    environment = {
+        "PYTHONPATH": str(world / "packages"), "BENCH_HOME": str(world / "home"), "BENCH_KEY": f"mine:{SECRET}",
+    }  # fmt: skip
     with started(command, world, environment, stderr=DEVNULL, stdout=DEVNULL) as process:
         deadline = time.monotonic() + 240
         while not (world / "asleep.txt").exists() and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.1)
         worker = int((world / "asleep.txt").read_text())
-        assert worker != process.pid
-        assert in_memory(process.pid, as_python_keeps_it()), "the search itself is blind"
-        assert not [form for form in (as_python_keeps_it(), *forms()) if in_memory(worker, form)]
+        family = descendants(process.pid)
+        assert {worker, process.pid} <= set(family)
+        has_key = [pid for pid in family if any(in_memory(pid, form) for form in (as_python_keeps_it(), *forms()))]
+        assert len(has_key) == 1, "one process has the key (and so the search itself is not blind), and no other"
+        assert has_key[0] not in (worker, process.pid)
+        assert not any(str(SECRET).encode() in Path(f"/proc/{pid}/environ").read_bytes() for pid in family)
         (world / "wake").touch()
         process.wait(timeout=60)
+
+
+def descendants(pid: int) -> list[int]:
+    """A process, and all that it has started."""
+    own = Path(f"/proc/{pid}/task").iterdir()
+    children = [int(child) for task in own for child in (task / "children").read_text().split()]
+    return [pid, *(one for child in children for one in descendants(child))]
+
+
+PLACES = {
+    "import", "class body", "sources", "refusal", "describe", "builds", "build", "work", "run", "trap is set", "del",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("executor", ["local", "ray"])
+def test_spies_in_every_place_where_plug_ins_code_runs_find_nothing(world: Path, executor: str) -> None:
+    (world / "spied.log").unlink(missing_ok=True)
+    done = bench("run", "--defence", "block-shuffle", "--attack", "digger@everywhere", "--attack", "trapper@everywhere",
+                 "--preset", "tiny.toml", "--dataset", "mine.npz", "--executor", executor, "--db", f"{executor}.db",
+                 "--key-file", "my.key", cwd=world, PYTHONPATH=str(world / "packages"),
+                 BENCH_HOME=str(world / "home"))  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "trapper@everywhere: the attack returned an object of type Trap" in done.stderr
+    assert "done: block-shuffle linf digger@everywhere" in done.stderr
+    spied = [line.rsplit(" ", 2) for line in (world / "spied.log").read_text().splitlines()]
+    assert {place for place, _, _ in spied} >= PLACES
+    assert "unpickled" not in {place for place, _, _ in spied}, "nothing that an attack gives back is unpickled"
+    assert len({pid for _, pid, _ in spied}) >= 2, "in the driver and in an attack's process"
+    assert [line for line in spied if line[2] != "nothing"] == []
 
 
 def in_memory(pid: int, form: bytes) -> bool:

@@ -12,8 +12,8 @@ from bench import registry
 from bench.api import UsageError
 
 if TYPE_CHECKING:
-    from bench.keys import PrivateKey
     from bench.spec import Spec
+    from bench.vault.base import Vault
     from leaderboard.figures import Figure
 
 NAMES = (
@@ -21,7 +21,7 @@ NAMES = (
 )  # fmt: skip
 
 
-def make(name: str, spec: Spec, key: PrivateKey | None, may_train: bool, say: Callable[[str], None]) -> list[Figure]:
+def make(name: str, spec: Spec, key: Vault | None, may_train: bool, say: Callable[[str], None]) -> list[Figure]:
     """The charts of a figure of the paper, for a defence under `key`; what takes long is cached, and `say` tells of it."""
     if name not in NAMES:
         raise UsageError(f"unknown figure '{name}'{registry.did_you_mean(name, NAMES)}; there are {', '.join(NAMES)}")

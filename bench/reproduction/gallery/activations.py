@@ -11,11 +11,11 @@ from markupsafe import Markup
 
 from bench.data import datasets
 from bench.data.datasets import Split
-from bench.keys import PrivateKey
 from bench.reproduction.gallery import fits
 from bench.reproduction.gallery.fit_errors import settings
 from bench.reproduction.gallery.keyring import keyring
 from bench.spec import Spec
+from bench.vault.base import Vault
 from leaderboard import svg
 from leaderboard.figures import Figure
 from leaderboard.pictures import as_bytes, picture, tiles
@@ -26,7 +26,7 @@ BRIGHTEST = 98.0
 """The percentile of the activations above 0 that is shown at full brightness."""
 
 
-def figure14(spec: Spec, key: PrivateKey | None) -> Figure:
+def figure14(spec: Spec, key: Vault | None) -> Figure:
     """Three images under the private key."""
     keys, (images, names) = keyring(key), _three(spec)
     shown = fits.fit(spec, images, keys.private).representation
@@ -37,7 +37,7 @@ def figure14(spec: Spec, key: PrivateKey | None) -> Figure:
     return _figure("figure14", shown, images.images, names, title, caption)
 
 
-def of_keys(name: str, number: int, spec: Spec, key: PrivateKey | None) -> Figure:
+def of_keys(name: str, number: int, spec: Spec, key: Vault | None) -> Figure:
     """One of the three images, from 0, under three keys: Figures 15, 16 and 17."""
     keys, (images, _) = keyring(key), _three(spec)
     three = (keys.private, *keys.others)

@@ -7,16 +7,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bench import plan, registry
+from bench import keys, plan, registry
 from bench.api import Batch, Source
 from bench.data.datasets import Split
 from bench.evaluation import contest
 from bench.evaluation.contest import Contest
 from bench.executors.worker import Attacker
-from bench.keys import PUBLISHED_ID, PUBLISHED_KEY, PrivateKey
 from bench.plan import Pair
 from bench.reproduction.gallery.keyring import is_public
 from bench.spec import Spec
+from bench.vault.base import Vault
+from bench.vault.here import VaultHere
 
 DEFENDED, NOMINAL, SURROGATE, BYPASS, ADVERSARIAL = "linac", "nominal", "surrogate:1", "bypass", "at-l2"
 
@@ -40,8 +41,8 @@ class Models:
     A model that is neither there nor may be trained raises `bench.models.catalogue.NotTrained`.
     """
 
-    def __init__(self, spec: Spec, key: PrivateKey | None, may_train: bool, say: Callable[[str], None]) -> None:
-        own = key or PrivateKey(PUBLISHED_ID, PUBLISHED_KEY)
+    def __init__(self, spec: Spec, key: Vault | None, may_train: bool, say: Callable[[str], None]) -> None:
+        own = key or VaultHere(keys.published())
         self.contest: Contest = contest.prepare(spec, "linac", own, None, may_train, say)
         self.shows_defended = is_public(key)
         """Whether anybody may see how the defended model answers: under a secret key nobody may."""

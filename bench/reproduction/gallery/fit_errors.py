@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from bench.data import datasets
-from bench.keys import PrivateKey
 from bench.reproduction.gallery import fits
 from bench.reproduction.gallery.keyring import keyring
 from bench.spec import Spec
+from bench.vault.base import Vault
 from leaderboard import svg, words
 from leaderboard.figures import Figure
 from leaderboard.svg import Axis, Point
@@ -23,7 +23,7 @@ PAPER_ERROR = 0.04325
 BINS = 30
 
 
-def figure10(spec: Spec, key: PrivateKey | None, say: Callable[[str], None]) -> Figure:
+def figure10(spec: Spec, key: Vault | None, say: Callable[[str], None]) -> Figure:
     """The error against the step: mean and standard deviation over the images."""
     found, of_what = _errors(spec, key, say)
     mean, deviation = found.curves.mean(axis=0), found.curves.std(axis=0)
@@ -43,7 +43,7 @@ def figure10(spec: Spec, key: PrivateKey | None, say: Callable[[str], None]) -> 
     return Figure("figure10", title, caption, chart, frame)
 
 
-def figure11(spec: Spec, key: PrivateKey | None, say: Callable[[str], None]) -> Figure:
+def figure11(spec: Spec, key: Vault | None, say: Callable[[str], None]) -> Figure:
     """How many images end with which error."""
     found, of_what = _errors(spec, key, say)
     counts, edges = np.histogram(found.final, bins=BINS, range=(0.0, float(found.final.max())))
@@ -61,7 +61,7 @@ def figure11(spec: Spec, key: PrivateKey | None, say: Callable[[str], None]) -> 
     return Figure("figure11", title, caption, chart, frame)
 
 
-def _errors(spec: Spec, key: PrivateKey | None, say: Callable[[str], None]) -> tuple[fits.Errors, str]:
+def _errors(spec: Spec, key: Vault | None, say: Callable[[str], None]) -> tuple[fits.Errors, str]:
     """The errors of the preset's examples, and the end of a caption that says of what."""
     dataset, keys = datasets.load(spec.dataset), keyring(key)
     images = dataset.examples(spec.examples)

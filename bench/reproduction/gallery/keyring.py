@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from bench.attacker_keys import attacker_key
-from bench.keys import PUBLISHED_ID, PUBLISHED_KEY, PrivateKey
+from bench.keys import PUBLISHED_ID, PUBLISHED_KEY
+from bench.vault.base import Vault
 
 OTHERS = 2
 
@@ -27,12 +28,12 @@ class Keyring:
     note: str
 
 
-def is_public(key: PrivateKey | None) -> bool:
+def is_public(key: Vault | None) -> bool:
     """Whether everybody knows the key anyway: it is the paper's own, which is also what no key means."""
     return key is None or key.published
 
 
-def keyring(key: PrivateKey | None) -> Keyring:
+def keyring(key: Vault | None) -> Keyring:
     """The keys of the figures of a defence under this key."""
     attackers = tuple(Key(f"attacker:{number}", attacker_key(number)) for number in range(1, OTHERS + 2))
     if is_public(key):

@@ -10,11 +10,11 @@ import pandas as pd
 from markupsafe import Markup
 
 from bench.data.datasets import Split
-from bench.keys import PrivateKey
 from bench.reproduction.gallery import maps
 from bench.reproduction.gallery.classifiers import ADVERSARIAL, TITLES
 from bench.reproduction.gallery.maps import Maps
 from bench.spec import Spec
+from bench.vault.base import Vault
 from leaderboard import svg, words
 from leaderboard.figures import Figure
 from leaderboard.pictures import frame, picture
@@ -26,7 +26,7 @@ COLOURS = (
 )  # fmt: skip
 
 
-def figure4(spec: Spec, key: PrivateKey | None, may_train: bool, say: Callable[[str], None]) -> Figure:
+def figure4(spec: Spec, key: Vault | None, may_train: bool, say: Callable[[str], None]) -> Figure:
     """The maps of every model that can be had; the caption says which cannot."""
     found = maps.compute(spec, key, may_train, say)
     title = "Decisions of models around the same examples"

@@ -11,12 +11,12 @@ import numpy as np
 
 from bench.api import UsageError
 from bench.data.datasets import Split
-from bench.keys import PrivateKey
 from bench.models.catalogue import NotTrained
 from bench.reproduction.gallery.cached import Arrays, cached, is_cached
 from bench.reproduction.gallery.classifiers import ADVERSARIAL, DEFENDED, NOMINAL, TITLES, Models, Predict
 from bench.spec import Spec
 from bench.support.progress import progress_lines
+from bench.vault.base import Vault
 from leaderboard import paper
 
 EXAMPLES = 5
@@ -65,7 +65,7 @@ class Maps:
     left_out: Mapping[str, str]
 
 
-def compute(spec: Spec, key: PrivateKey | None, may_train: bool, say: Callable[[str], None]) -> Maps:
+def compute(spec: Spec, key: Vault | None, may_train: bool, say: Callable[[str], None]) -> Maps:
     """The maps of Figure 4, each cached as soon as it is there."""
     epsilon = spec.epsilon.get("l2", paper.EPSILONS["l2"])
     half = _points(spec) // 2

@@ -8,11 +8,11 @@ from markupsafe import Markup
 
 from bench.data import datasets
 from bench.data.datasets import Dataset, Split
-from bench.keys import PrivateKey
 from bench.reproduction.gallery import fits
 from bench.reproduction.gallery.fit_errors import settings
 from bench.reproduction.gallery.keyring import Key, keyring
 from bench.spec import Spec
+from bench.vault.base import Vault
 from leaderboard import svg
 from leaderboard.figures import Figure
 from leaderboard.pictures import as_bytes, picture
@@ -24,13 +24,13 @@ MAGNIFIED = 2
 """How much differences are magnified, around grey."""
 
 
-def figure12(spec: Spec, key: PrivateKey | None) -> Figure:
+def figure12(spec: Spec, key: Vault | None) -> Figure:
     """With the private key."""
     keys = keyring(key)
     return _figure("figure12", spec, keys.private, "Images as LINAC fits them", keys.note)
 
 
-def figure13(spec: Spec, key: PrivateKey | None) -> Figure:
+def figure13(spec: Spec, key: Vault | None) -> Figure:
     """The same images with another key."""
     keys = keyring(key)
     note = "The images are those of Figure 12, the key is another, of an attacker."

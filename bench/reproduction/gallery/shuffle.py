@@ -11,9 +11,9 @@ from markupsafe import Markup
 from bench import registry
 from bench.api import UsageError
 from bench.data import datasets
-from bench.keys import PrivateKey
 from bench.reproduction.gallery.keyring import Key, keyring
 from bench.spec import Spec
+from bench.vault.base import Vault
 from leaderboard import svg
 from leaderboard.figures import Figure
 from leaderboard.pictures import as_bytes, frame, picture, tiles
@@ -30,7 +30,7 @@ class ShufflingDefence(Protocol):
         """The transform of images (N×H×W×3, [0,1]), back in [0,1]."""
 
 
-def figure5(spec: Spec, key: PrivateKey | None) -> Figure:
+def figure5(spec: Spec, key: Vault | None) -> Figure:
     """An image, its shuffled blocks apart, and the blocks put together."""
     dataset, keys = datasets.load(spec.dataset), keyring(key)
     defence = registry.defence("block-shuffle", {**spec.defences.get("block-shuffle", {}), "mode": "positions"})
