@@ -95,6 +95,10 @@ class Defence(Plugin):
             raise NotImplementedError(f"{type(self).__name__} changes the image size: give it a bypass of its own")
         return keras.Sequential([keras.Input(shape), keras.layers.Conv2D(channels, 3, padding="same", name="bypass")])
 
+    def smooth(self, images: tf.Tensor, state: Mapping[str, np.ndarray]) -> tf.Tensor:
+        """A differentiable form of a keyless `transform`, of its shape and about its values, for BPDA to go back through."""
+        raise NotImplementedError(f"{type(self).__name__} has no differentiable form")
+
     def reconstruction(self) -> Mapping[str, Any] | None:
         """The settings of a variant that gives back an image much like the input, for surrogates attacked by BPDA."""
         return None
@@ -173,7 +177,7 @@ class Attacked:
     target: np.ndarray  # N, int32: the class aimed at; −1 for untargeted
     gradients: np.ndarray  # N, int64: gradient computations spent
     queries: np.ndarray  # N, int64: forward passes without a gradient spent
-    part: np.ndarray | None = None  # N, int32: the place in `Engine.parts` of the one that found `images`
+    part: np.ndarray | None = None  # N, int32: the place in `Engine.parts` of the one that broke the example; else −1
     flags: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Signs that the result may flatter the defence (`bench.api.flags`): the number of examples each concerns.
 

@@ -25,23 +25,24 @@ MEANINGS: dict[str, str] = {
     NON_FINITE_GRADIENT: "Gradients were infinite or not a number: the source is numerically unstable, and those values "
     "were taken as zero.",
     STILL_LOSS: "The loss had the same value at every step: the attack did not get anywhere at all.",
-    RANDOMISED: "The source gives other logits for the same image at every call: attack it in expectation over its "
-    "randomness (aa with version rand), and evaluate it more than once.",
+    RANDOMISED: "The source gives other logits for the same images when it is asked again: attack it in expectation "
+    "over its randomness (aa with version rand), and evaluate it more than once.",
     SOFTMAX: "The source's logits lie in [0,1] and sum to 1: they are probabilities, whose cross-entropy has hardly a "
     "gradient. Give the attack the logits before the softmax.",
-    SATURATED: "The logits of clean images are so far apart that their softmax is exactly 0 or 1: the gradient of the "
-    "cross-entropy vanishes. Losses on margins or ratios of logits are not affected.",
+    SATURATED: "The logits of clean images are so far apart that the largest probability is exactly 1 in float32: the "
+    "cross-entropy has lost its value, and soon its gradient. Losses on margins or ratios of logits are not affected.",
     NO_DLR: "With fewer than 4 classes the DLR loss is undefined: the cross-entropy was used in its place.",
-    SQUARE_WINS: "Square, which uses no gradient, broke examples that every gradient attack left standing: the "
-    "gradients mislead, or their attacks had too few steps.",
+    SQUARE_WINS: "Square, which uses no gradient, broke examples that every gradient attack beside or before it left "
+    "standing: the gradients mislead, or their attacks had too few steps.",
     NOISE_WINS: "A few draws of random noise broke examples on the source that this gradient attack left standing: the "
     "gradients mislead.",
     SURVIVES_ONE: "On the source, PGD left examples standing even at epsilon 1.0 in L-inf, where any image at all may be "
     "shown: the gradients, not the epsilon, keep the attack from succeeding.",
 }
 
-SATURATION = 50.0
-"""A gap between two logits at which the smaller probability, e^-50, is lost in float32 next to the larger."""
+SATURATION = 16.64
+"""A gap between two logits, 24 ln 2, from which on the smaller probability is lost in float32 next to the larger: 1 + e^-gap
+rounds to 1, so the cross-entropy is exactly 0."""
 
 FEW = 0.02
 """A flag on gradients, or on what beat them, is a doubt above this share of the examples; any other from one on."""

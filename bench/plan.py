@@ -160,13 +160,27 @@ class Planner:
             return [Combination(name, settings, self.named(source, f"{name}@{source}"))]
         if not self.offered:
             raise UsageError(f"no strategy has a source against {self._name}")
-        return [Combination(name, settings, offer) for offer in self.offered]
+        return self._combined([name], self.offered, settings)
+
+    def _combined(
+        self, engines: Sequence[str], offers: Sequence[Offer], settings: Mapping[str, str] | None = None
+    ) -> list[Combination]:
+        """Every engine on every source, but none without gradients on a source that only has other gradients."""
+        return [
+            Combination(engine, settings or {}, offer)
+            for engine in engines
+            for offer in offers
+            if registry.engine_class(engine).needs_gradient or not self._answers_as(offer)
+        ]
+
+    def _answers_as(self, offer: Offer) -> str:
+        return self._strategies[offer.strategy].describe(offer.source, self._defence).answers_as
 
     def _everything(self, beyond: bool) -> list[Combination]:
         offers = self.offered
         if beyond:
             offers = [*offers, *self._offers(s for s, strategy in self._strategies.items() if strategy.beyond)]
-        return [Combination(engine, {}, offer) for engine in _engines(beyond) for offer in offers]
+        return self._combined(_engines(beyond), offers)
 
     def _whole_strategy(self, request: str, name: str) -> list[Combination]:
         """Every engine on every source of a strategy; where the sources give no gradient, the engines that need none."""
@@ -186,7 +200,7 @@ class Planner:
             )
         engines = [e for e in _engines() if strategy.has_gradient or not registry.engine_class(e).needs_gradient]
         offers = [Offer(source, name, inside_threat_model=not strategy.needs_key) for source in sources]
-        return [Combination(engine, {}, offer) for engine in engines for offer in offers]
+        return self._combined(engines, offers)
 
     def named(self, source: str, what: str) -> Offer:
         """The source of this name, also one that is not offered unasked; `what` is what a refusal calls the request."""

@@ -68,6 +68,8 @@ class SourceDescription:
     """The sources it is made of, if it is several at once; one that is named twice is two models of its kind."""
     through: tuple[Stage, ...] = ("defence",)
     """What an image passes through before the network, and a gradient after it: nothing for a network on plain images."""
+    answers_as: str = ""
+    """The source whose logits these are, if only its gradients are others: engines without gradients run on that one."""
     trained: bool = True
     """Whether the attacker trains something for it, beyond what its members need."""
     recipes: tuple[str, ...] | None = None

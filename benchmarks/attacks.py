@@ -28,7 +28,11 @@ CONTESTS: dict[str, tuple[str, ...]] = {
     "step": ("floor", "ours:step", "foolbox:step", "foolbox:step-compiled", "art:step"),
     "pgd": ("ours:pgd", "ours:mt", "foolbox:pgd", "art:pgd"),
     "aa": ("ours:aa", "pyautoattack:aa"),
-    "rules": ("ours:adam", *(f"ours:sign-{size}" for size in (0.1, 0.25, 0.5, 1.0))),
+    "rules": (
+        "ours:adam-drops-0.1",
+        "ours:adam-cosine-0.1",
+        *(f"ours:sign-{rest}" for rest in ("drops-0.25", "drops-0.5", "drops-1", "cosine-0.5", "cosine-2", "linear-2")),
+    ),  # step rule, schedule, and the first step: of a pixel value for Adam, of epsilon for the other
     "parts": tuple(f"{who}:{part}" for part in PARTS for who in ("ours", "pyautoattack")),
 }
 STEPS, RESTARTS = 20, 10  # of the contest of strength; 200 gradients per example for everybody
@@ -60,9 +64,9 @@ def ours(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Atta
         short = autoattack.AutoAttackSettings(parts=parts, cascade=False, steps=2, queries=30, targets=1)
         full = autoattack.AutoAttackSettings(parts=parts)
         return run(autoattack.AutoAttack(full)), run(autoattack.AutoAttack(short))
-    rule, _, size = what.partition("-")
+    rule, *schedule = what.split("-")
     if rule in ("adam", "sign"):
-        first = {"step_size": float(size)} if size else {}
+        first = {{"adam": "learning_rate", "sign": "step_size"}[rule]: float(schedule[1]), "schedule": schedule[0]}
         engine = pgd.Pgd(pgd.PgdSettings(steps=RULE_STEPS, restarts=RULE_RESTARTS, rule=rule, **first))
         return run(engine), run(engine)
     engines = {

@@ -1,10 +1,11 @@
-"""Trains the two CIFAR-10 networks that `benchmarks/attacks.py` attacks: a nominal and an adversarial one.
+"""Trains the CIFAR-10 networks that `benchmarks/attacks.py` attacks: a nominal one, an adversarial one, and a wider one.
 
     bench data fetch
     python -m benchmarks.train_networks --out networks
 
 Small on purpose (about 4 million multiplications per image), so that AutoAttack on a hundred images takes minutes on
-two cores. The adversarial one is trained by a single step of FGSM from a random start (Wong et al., 2020).
+two cores. The adversarial ones are trained by a single step of FGSM from a random start (Wong et al., 2020); the wider
+one has half as many channels again.
 """
 
 from __future__ import annotations
@@ -13,17 +14,28 @@ import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 EPSILON = 8 / 255
 BATCH = 128
-EPOCHS = {"nominal": 4, "adversarial": 7}
+
+
+class Kind(NamedTuple):
+    """A network to train."""
+
+    epochs: int
+    adversarial: bool
+    width: float = 1.0  # of its channels, in units of the first two networks'
+
+
+KINDS = {"nominal": Kind(4, False), "adversarial": Kind(7, True), "wide": Kind(4, True, 1.5)}
 PEAK_RATE = 0.1
 DECAY = 5e-4
 
 
-def network():  # type: ignore[no-untyped-def]
+def network(width: float = 1.0):  # type: ignore[no-untyped-def]
     """Pre-activation residual blocks with swish behind a stem of stride 2: B×32×32×3 in [0,1] to B×10."""
     import keras
     from keras import layers
@@ -38,8 +50,9 @@ def network():  # type: ignore[no-untyped-def]
         return convolution(x)
 
     image = keras.Input((32, 32, 3))
-    x = convolved(layers.Rescaling(4.0, offset=-2.0)(image), 16, stride=2)
-    for channels, stride in ((16, 1), (40, 2), (80, 2)):
+    x = convolved(layers.Rescaling(4.0, offset=-2.0)(image), int(16 * width), stride=2)
+    for base, stride in ((16, 1), (40, 2), (80, 2)):
+        channels = int(base * width)
         inner = activated(x)
         outer = convolved(activated(convolved(inner, channels, stride=stride)), channels)
         x = layers.Add()([outer, convolved(inner, channels, kernel=1, stride=stride)])
@@ -94,13 +107,13 @@ def train(kind: str, path: Path) -> None:
     keras.utils.set_random_seed(0)
     dataset = datasets.load("cifar10")
     training = dataset.training()
-    steps = len(training.labels) // BATCH * EPOCHS[kind]
+    steps = len(training.labels) // BATCH * KINDS[kind].epochs
     rate = keras.optimizers.schedules.CosineDecay(
         PEAK_RATE / 20, steps - steps // 4, warmup_target=PEAK_RATE, warmup_steps=steps // 4
     )
-    model = network()
+    model = network(KINDS[kind].width)
     optimizer = keras.optimizers.SGD(rate, momentum=0.9, nesterov=True, weight_decay=DECAY)
-    step = training_step(model, optimizer, adversarial=kind == "adversarial")
+    step = training_step(model, optimizer, adversarial=KINDS[kind].adversarial)
     generator = np.random.default_rng(0)
     began, values = time.monotonic(), []
     for number in range(steps):
@@ -147,10 +160,12 @@ def attacked(model, images: np.ndarray, labels: np.ndarray, steps: int = 20) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="the folder for nominal.keras and adversarial.keras")
-    parser.add_argument("--only", choices=list(EPOCHS), help="train one of them")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="the folder for nominal.keras, adversarial.keras and wide.keras"
+    )
+    parser.add_argument("--only", choices=list(KINDS), help="train one of them")
     given = parser.parse_args()
-    for kind in [given.only] if given.only else list(EPOCHS):
+    for kind in [given.only] if given.only else list(KINDS):
         train(kind, given.out / f"{kind}.keras")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bench.api import Defence, UsageError
+from defences import smooth_jpeg
 from defences.colour import standardise, straight_through
 
 
@@ -50,6 +51,9 @@ class Jpeg(Defence):
     def transform(self, images: tf.Tensor, key: int | None, state: Mapping[str, np.ndarray]) -> tf.Tensor:
         compressed = compress(images, self.settings.quality, self.settings.chroma_downsampling)
         return standardise(straight_through(compressed, images))
+
+    def smooth(self, images: tf.Tensor, state: Mapping[str, np.ndarray]) -> tf.Tensor:
+        return standardise(smooth_jpeg.compressed(images, self.settings.quality, self.settings.chroma_downsampling))
 
 
 class Jpeg23(Jpeg):

@@ -14,7 +14,7 @@ from attacks.engines.square import Square, SquareSettings
 from attacks.parts import draws
 from attacks.parts.engine import BatchEngine, Task, one_of, positive
 from attacks.parts.ledger import Keep, Ledger
-from bench.api import UsageError
+from bench.api import Source, UsageError, flags
 
 VERSIONS: dict[str, tuple[str, ...]] = {
     "standard": ("apgd-ce", "apgd-t", "fab-t", "square"),
@@ -32,15 +32,16 @@ class AutoAttackSettings:
     """Only these parts of the version, in this order; none means all of them. A result counts parts by their place here."""
     cascade: bool = True
     """Each part attacks what the parts before it left standing. Otherwise every part attacks every example."""
-    keep: Keep = "first-success"
-    """The first success, which is the protocol; or the best margin of all parts, which transfers better."""
+    keep: Literal["auto", "first-success", "best-margin"] = "auto"
+    """The first success, as published; or the best margin of all parts, which carries over to other models far better.
+    By itself the first success where the source is the defended model, and the best margin where it is not."""
     steps: int = 100
     queries: int = 5000
     targets: int = 9
 
     def __post_init__(self) -> None:
         positive(self, steps=1, queries=1, targets=1)
-        one_of(self, version=tuple(VERSIONS), keep=("first-success", "best-margin"))
+        one_of(self, version=tuple(VERSIONS), keep=("auto", "first-success", "best-margin"))
         known = VERSIONS[self.version]
         for part in self.parts:
             if part not in known:
@@ -49,19 +50,19 @@ class AutoAttackSettings:
 
 
 def engine(part: str, settings: AutoAttackSettings) -> BatchEngine:
-    """One part of a version, with the settings it has there."""
-    steps, targets, keep = settings.steps, settings.targets, settings.keep
+    """One part of a version, with the settings it has there. What is kept is decided by AutoAttack's ledger."""
+    steps, targets = settings.steps, settings.targets
     restarts = 5 if settings.version == "plus" else 1
     expectation = 20 if settings.version == "rand" else 1
-    apgd = ApgdSettings(steps=steps, restarts=restarts, expectation=expectation, keep=keep)
-    fab: dict[str, Any] = {"steps": steps, "targets": targets, "keep": keep}
+    apgd = ApgdSettings(steps=steps, restarts=restarts, expectation=expectation)
+    fab: dict[str, Any] = {"steps": steps, "targets": targets}
     parts: dict[str, BatchEngine] = {
         "apgd-ce": ApgdCe(apgd),
         "apgd-dlr": ApgdDlr(apgd),
-        "apgd-t": ApgdT(ApgdTargetedSettings(steps=steps, targets=targets, keep=keep)),
+        "apgd-t": ApgdT(ApgdTargetedSettings(steps=steps, targets=targets)),
         "fab": FabUntargeted(FabSettings(restarts=restarts, **fab)),
         "fab-t": FabT(FabSettings(**fab)),
-        "square": Square(SquareSettings(queries=settings.queries, restarts=1, keep=keep)),
+        "square": Square(SquareSettings(queries=settings.queries, restarts=1)),
     }
     return parts[part]
 
@@ -72,6 +73,9 @@ class AutoAttack(BatchEngine):
     Settings = AutoAttackSettings
     meaning = "AutoAttack: four attacks in a row, the usual reference"
     place = 10
+    version = (
+        "2"  # since 2: Square's masses in L2, the best margin on other models than the defended one, `part`, queries
+    )
 
     def __init__(self, settings: Any = None) -> None:
         super().__init__(settings)
@@ -80,22 +84,38 @@ class AutoAttack(BatchEngine):
     def work(self, examples: int) -> int:
         return sum(part.work(examples) for part in self.parts.values())
 
+    def keeps(self, source: Source) -> Keep:
+        keep: Literal["auto", "first-success", "best-margin"] = self.settings.keep
+        if keep == "auto":
+            return "first-success" if source.exact else "best-margin"
+        return keep
+
     def attack(self, task: Task) -> None:
         total, done = self.work(1), 0
+        standing = ~task.ledger.success  # a clean image that is misclassified was broken by no part
         breaker = np.full(len(task.labels), -1, np.int32)
+        by_gradients = np.zeros(len(task.labels), bool)
         for number, part in enumerate(self.parts.values()):
             section = task.progress.section(done / total, (done + part.work(1)) / total)
-            before = task.ledger.margin.copy()
-            self._run(part, dataclasses.replace(task, progress=section, seeds=draws.fold(task.seeds, number)))
-            breaker[task.ledger.margin != before] = number
+            seeds = draws.fold(task.seeds, number)
+            broken = standing & self._run(part, dataclasses.replace(task, progress=section, seeds=seeds))
+            breaker[broken & (breaker < 0)] = number
+            by_gradients |= broken & part.needs_gradient
             done += part.work(1)
             section.reach(1.0)
         task.ledger.part = breaker
+        if any(part.needs_gradient for part in self.parts.values()):
+            task.ledger.flag(flags.SQUARE_WINS, (breaker >= 0) & ~by_gradients)
 
-    def _run(self, part: BatchEngine, task: Task) -> None:
-        if self.settings.cascade:
-            part.attack(task)
-            return
-        ledger = Ledger(task.images, task.labels, task.logits, self.keep)
+    def _run(self, part: BatchEngine, task: Task) -> np.ndarray:
+        """Which examples this part broke, of those it attacked (N, bool); those misclassified from the start among them."""
+        # Where the best margin is kept, what only looks for the boundary has nothing to add to a success.
+        if self.settings.cascade and (task.drop or not part.goes_on()):
+            before = task.ledger.success
+            part.attack(dataclasses.replace(task, drop=True))
+            return task.ledger.success & ~before
+        ledger = Ledger(task.images, task.labels, task.logits, task.ledger.keep)
+        ledger.queries[:] = 0  # that of the clean image is in the other ledger
         part.attack(dataclasses.replace(task, ledger=ledger))
         task.ledger.merge(ledger)
+        return ledger.success

@@ -133,6 +133,9 @@ class _FabEngine(BatchEngine):
     def work(self, examples: int) -> int:
         return examples * self.settings.restarts * self.settings.steps * self.settings.targets
 
+    def goes_on(self) -> bool:
+        return False  # it looks for the boundary, not past it
+
     def needs_of_ball(self) -> set[str]:
         return {"profile"} if self.targeted else {"profile", "dual"}
 

@@ -33,6 +33,7 @@ class MultiTargeted(BatchEngine):
     Settings = MultiTargetedSettings
     meaning = "multi-targeted: gradient steps towards every other class in turn"
     place = 20
+    version = "2"  # with PGD's step sizes
 
     def work(self, examples: int) -> int:
         settings = self.settings

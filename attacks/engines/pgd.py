@@ -14,6 +14,9 @@ from attacks.parts.engine import BatchEngine, Fixed, Schedule, Task, Trial, driv
 from bench.api import Loss
 
 RULES = ("auto", "adam", "sign")
+SCHEDULES = ("auto", "drops", "cosine", "linear")
+STRONGEST = {"adam": "drops", "sign": "cosine"}
+"""The schedule with which each step rule breaks most (docs/performance.md, step rules)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,24 +31,32 @@ class PgdSettings:
     loss: Literal["margin", "ce", "dlr"] = "margin"
     learning_rate: float = 0.1
     """Adam's rate, in units of a pixel value."""
-    step_size: float = 0.5
-    """The first step of the sign rule, in units of epsilon: long enough to cross the ball even in a few steps."""
+    step_size: float = 2.0
+    """The first step of the sign rule, in units of epsilon: across the whole ball, as Auto-PGD's."""
+    schedule: Literal["auto", "drops", "cosine", "linear"] = "auto"
+    """How the rate falls: by `decay` twice, as DeepMind's code has it; or down to 0 along half a cosine, or a line. By
+    itself the strongest of them with the step rule."""
     decay: float = 0.1
-    """What the rate is multiplied by after half, and again after three quarters of the steps."""
+    """What `drops` multiplies the rate by after half, and again after three quarters of the steps."""
     candidates: Literal["step", "restart"] = "step"
     """What the best margin is chosen from: all iterates, or only the last iterate of every restart."""
 
     def __post_init__(self) -> None:
         positive(self, steps=1, restarts=1, learning_rate=0, step_size=0, decay=0)
-        one_of(self, rule=RULES, loss=tuple(losses.UNTARGETED), candidates=("step", "restart"))
+        one_of(self, rule=RULES, schedule=SCHEDULES, loss=tuple(losses.UNTARGETED), candidates=("step", "restart"))
 
 
 def rates(settings: Any, rule: str, epsilon: float) -> np.ndarray:
-    """The rate of every step: lowered at half and at three quarters of the steps."""
+    """The rate of every step."""
     first = settings.learning_rate if rule == "adam" else settings.step_size * epsilon
     step = np.arange(settings.steps)
-    drops = (2 * step >= settings.steps).astype(int) + (4 * step >= 3 * settings.steps)
-    return (first * settings.decay**drops).astype(np.float32)
+    schedule = STRONGEST[rule] if settings.schedule == "auto" else settings.schedule
+    if schedule == "drops":
+        drops = (2 * step >= settings.steps).astype(int) + (4 * step >= 3 * settings.steps)
+        return (first * settings.decay**drops).astype(np.float32)
+    share = step / settings.steps
+    left = (1 + np.cos(np.pi * share)) / 2 if schedule == "cosine" else 1 - share
+    return (first * left).astype(np.float32)
 
 
 def descend(
@@ -85,6 +96,7 @@ class Pgd(BatchEngine):
     Settings = PgdSettings
     meaning = "projected gradient descent: many small steps along the source's gradient, from several random starts"
     place = 30
+    version = "2"  # since 2 the steepest direction has steps that fall along a cosine, from two epsilons on
     reach: ClassVar[float] = 1.0  # how far from the image a restart may start, in units of epsilon
 
     def work(self, examples: int) -> int:

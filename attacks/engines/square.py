@@ -70,8 +70,7 @@ class SquareLoop(NamedTuple):
         images = self.moves.start(fixed.origin, seeds, epsilon)
         margin = losses.margin(self.source.logits(images), fixed.labels)
         count = tf.shape(images)[0]
-        one = tf.ones([count], tf.int32)
-        observed = nothing_observed(count)._replace(queries=one, seen=one, low=margin, high=margin)
+        observed = nothing_observed(count)._replace(queries=tf.ones([count], tf.int32), low=margin, high=margin)
         return SquareSearch(Best(images, margin), observed, seeds)
 
     def block(
@@ -89,7 +88,6 @@ class SquareLoop(NamedTuple):
             gained = (margin < best.margin) & going
             observed = observed._replace(
                 queries=observed.queries + tf.cast(going, tf.int32),
-                seen=observed.seen + 1,
                 low=tf.minimum(observed.low, margin),
                 high=tf.maximum(observed.high, margin),
             )
@@ -106,12 +104,16 @@ class Square(BatchEngine):
     meaning = "Square: random squares, kept when they help; it needs no gradient"
     place = 40
     needs_gradient = False
+    version = "2"  # since 2, in L2, the mass that two windows give stays in its channel
 
     def work(self, examples: int) -> int:
         return examples * self.settings.restarts * self.settings.queries
 
     def needs_of_ball(self) -> set[str]:
         return {"square_moves"}
+
+    def goes_on(self) -> bool:
+        return bool(self.settings.stop == "never")
 
     def attack(self, task: Task) -> None:
         stops = self.settings.stop == "misclassified" or task.source.exact

@@ -120,14 +120,24 @@ def restarts(count: int) -> list[tuple[int]]:
     return [(restart,) for restart in range(count)]
 
 
+RANDOM_IMAGES = 4
+"""So many images of a batch are asked about twice, to see whether the source answers the same."""
+RANDOM_SHARE = 1e-4
+"""By how much two answers differ, against the largest logit, before a source is called random: a GPU may sum in another
+order at every call, which moves the last bits of a float32."""
+
+
 class BatchEngine(Engine):
     """An engine that attacks batch by batch."""
 
-    @property
-    def keep(self) -> Keep:
+    def keeps(self, source: Source) -> Keep:
         """Which of an example's adversarial images is kept: engines with a choice have it in their settings."""
         keep: Keep = getattr(self.settings, "keep", "best-margin")
         return keep
+
+    def goes_on(self) -> bool:
+        """Whether it is made to better the margin of an example that is misclassified already."""
+        return True
 
     def needs_of_ball(self) -> set[str]:
         """What of `Ball` a norm may leave out, and this engine or a part of it cannot do without: names of methods."""
@@ -153,8 +163,9 @@ class BatchEngine(Engine):
         """What is known of one part of the batch before the attack: the clean logits, and a ledger."""
         images, labels = batch.images[part].astype(np.float32), batch.labels[part].astype(np.int32)
         logits = forward(source, images)
-        ledger = Ledger(images, labels, logits, self.keep)
-        if len(labels) and not np.array_equal(logits[:1], forward(source, images[:1]), equal_nan=True):
+        keep = self.keeps(source)
+        ledger = Ledger(images, labels, logits, keep)
+        if is_random(source, images[:RANDOM_IMAGES]):
             ledger.flag(flags.RANDOMISED, np.ones(len(labels), bool))
         return Task(
             source=source,
@@ -166,7 +177,7 @@ class BatchEngine(Engine):
             logits=logits,
             ledger=ledger,
             progress=progress,
-            drop=source.exact or self.keep == "first-success",
+            drop=source.exact or keep == "first-success",
             stop=source.exact,
         )
 
@@ -182,6 +193,15 @@ class BatchEngine(Engine):
 def forward(source: Source, images: np.ndarray) -> np.ndarray:
     """The source's logits (B×classes) of images (B×H×W×C)."""
     return compiled(source, "logits", source.logits, images).numpy()
+
+
+def is_random(source: Source, images: np.ndarray) -> bool:
+    """Whether a source gives other logits for the same batch (B×H×W×C) when it is asked again."""
+    if not len(images):
+        return False
+    first, second = forward(source, images), forward(source, images)
+    scale = np.abs(np.where(np.isfinite(first), first, 0.0)).max(axis=1, initial=0.0, keepdims=True)
+    return not np.isclose(first, second, rtol=0.0, atol=RANDOM_SHARE * scale + 1e-37, equal_nan=True).all()
 
 
 def check(engine: BatchEngine, source: Source, batch: Batch) -> None:

@@ -31,6 +31,8 @@ class Ledger:
         self._zero = np.zeros(count, np.int64)
         self._non_finite = np.zeros(count, np.int64)
         self._moved = np.zeros(count, bool)
+        self._asked = np.zeros(count, np.int64)  # losses seen by searches without gradients
+        self._moved_by_search = np.zeros(count, bool)
         self._flagged: dict[str, np.ndarray] = flags_of_logits(logits)
 
     @property
@@ -57,20 +59,25 @@ class Ledger:
         self.queries[rows] += queries
 
     def note(self, rows: np.ndarray, observed: Observed) -> None:
-        """Takes note of what the gradients of the examples `rows` looked like during one descent."""
-        self._evaluations[rows] += np.asarray(observed.seen)
+        """Takes note of what the gradients of the examples `rows` looked like during one descent, or search without any."""
+        seen, moved = np.asarray(observed.seen), np.asarray(observed.high) > np.asarray(observed.low)
+        self._evaluations[rows] += seen
         self._zero[rows] += np.asarray(observed.zero)
         self._non_finite[rows] += np.asarray(observed.non_finite)
-        self._moved[rows] |= np.asarray(observed.high) > np.asarray(observed.low)
+        self._moved[rows] |= moved & (seen > 0)
+        # Kept apart: that a random search moves the loss says nothing about the gradients.
+        self._asked[rows] += np.where(seen > 0, 0, np.asarray(observed.queries))
+        self._moved_by_search[rows] |= moved & (seen == 0)
 
     def merge(self, other: Ledger) -> None:
         """Takes in what another attack on the same examples has found and spent."""
         better = other.margin < self.margin if self.keep == "best-margin" else other.success & ~self.success
         for column in ("images", "margin", "restart", "target"):
             getattr(self, column)[better] = getattr(other, column)[better]
-        for column in ("gradients", "queries", "_evaluations", "_zero", "_non_finite"):
+        for column in ("gradients", "queries", "_evaluations", "_zero", "_non_finite", "_asked"):
             getattr(self, column)[:] += getattr(other, column)
         self._moved |= other._moved
+        self._moved_by_search |= other._moved_by_search
         self._flagged |= other._flagged
 
     def flag(self, name: str, mask: np.ndarray) -> None:
@@ -79,12 +86,14 @@ class Ledger:
 
     def flags(self) -> dict[str, int]:
         """Every flag that concerns an example, with the number of such examples."""
+        # One evaluation alone cannot show a movement. A search counts only where there were no gradients.
+        still = (self._evaluations > 1) & ~self._moved
+        still |= (self._evaluations == 0) & (self._asked > 1) & ~self._moved_by_search
         flagged = {
             **self._flagged,
             flags.ZERO_GRADIENT: (self._evaluations > 0) & (2 * self._zero >= self._evaluations),
             flags.NON_FINITE_GRADIENT: self._non_finite > 0,
-            # One evaluation alone cannot show a movement.
-            flags.STILL_LOSS: (self._evaluations > 1) & ~self._moved,
+            flags.STILL_LOSS: still,
         }
         return {name: int(mask.sum()) for name, mask in flagged.items() if mask.any()}
 

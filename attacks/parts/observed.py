@@ -13,11 +13,11 @@ class Observed(NamedTuple):
     """What one descent has seen, per example: B each."""
 
     queries: tf.Tensor  # int32: forward passes without a gradient
-    seen: tf.Tensor  # int32: losses seen
+    seen: tf.Tensor  # int32: gradients seen
     zero: tf.Tensor  # int32: of them, with a gradient that is all zero
     non_finite: tf.Tensor  # int32: of them, with a value that is not finite
-    low: tf.Tensor  # float32: the lowest loss
-    high: tf.Tensor  # float32: the highest loss
+    low: tf.Tensor  # float32: the lowest loss, where gradients were seen, or without any the lowest of the queries
+    high: tf.Tensor  # float32: the highest
 
 
 def nothing_observed(count: tf.Tensor) -> Observed:

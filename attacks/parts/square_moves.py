@@ -126,16 +126,21 @@ class L2Moves(SquareMoves):
         inside = into * delta
         new = self._bumps(rows, columns, drawn[:, 4], side) * signs(drawn[:, None, None, 5:])
         new = into * (new + inside / (self._lengths(inside) + TINY))
-        # The ball's unused mass is shared by the channels, and what the two windows had is moved.
+        # What the two windows had stays in its channel; only the ball's unused mass is shared by the channels (the
+        # paper's algorithm 3 gives every channel its own length).
         unused = tf.maximum(tf.square(epsilon) - image_sum(tf.square(delta)), 0.0) / self.channels
-        moved = image_sum(tf.square(delta - kept))
-        new = new / (self._lengths(new) + TINY) * spread(tf.sqrt(unused + moved))
+        mass = spread(unused) + self._masses(delta - kept)
+        new = new / (self._lengths(new) + TINY) * tf.sqrt(mass)
         return self._rescaled(new + kept, origin, epsilon)
 
     def _lengths(self, delta: tf.Tensor) -> tf.Tensor:
         """The length of each channel: B×H×W×C to B×1×1×C."""
+        return tf.sqrt(self._masses(delta))
+
+    def _masses(self, delta: tf.Tensor) -> tf.Tensor:
+        """The sum of squares of each channel: B×H×W×C to B×1×1×C."""
         squares = tf.reshape(tf.square(delta), [-1, self.height * self.width, self.channels])
-        return tf.sqrt(fold_sum(squares))[:, None, None, :]
+        return fold_sum(squares)[:, None, None, :]
 
     def _bumps(self, rows: tf.Tensor, columns: tf.Tensor, turn: tf.Tensor, side: tf.Tensor) -> tf.Tensor:
         """Each example's bump in its window, half of them turned; values outside mean nothing. B×H×W×1."""

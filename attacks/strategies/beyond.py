@@ -10,8 +10,8 @@ import keras
 
 from attacks.parts.engine import positive
 from attacks.strategies import surrogates
+from attacks.strategies.averages import averaged
 from attacks.strategies.bypass import BYPASS, bypassed
-from attacks.strategies.ensemble import averaged
 from bench.api import Defence, Knowledge, ModelSource, Source, SourceDescription, Strategy, attacker_key, kind_of
 
 

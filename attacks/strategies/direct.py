@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from bench.api import Defence, Knowledge, ModelSource, Source, SourceDescription, Strategy
 
@@ -19,13 +20,16 @@ def describe() -> SourceDescription:
     return SourceDescription(SELF, meaning="the defended model itself", place=70, trained=False, recipes=(SELF,))
 
 
+def forward(knowledge: Knowledge) -> Callable[[Any], Any]:
+    """The defence and its classifier: images (B×H×W×3) to logits."""
+    return lambda images: knowledge.classifier(
+        knowledge.defence.transform(images, None, knowledge.state), training=False
+    )
+
+
 def build(knowledge: Knowledge) -> Source:
     """The defence and its classifier, forward and backward."""
-
-    def forward(images):  # type: ignore[no-untyped-def]
-        return knowledge.classifier(knowledge.defence.transform(images, None, knowledge.state), training=False)
-
-    return ModelSource(SELF, forward, exact=True)
+    return ModelSource(SELF, forward(knowledge), exact=True)
 
 
 class Standard(Strategy):

@@ -12,9 +12,10 @@ import tensorflow as tf
 from attacks.engines.autoattack import VERSIONS, AutoAttack, AutoAttackSettings
 from attacks.engines.square import SquareSettings, shares
 from attacks.parts.apgd_steps import checkpoints
+from attacks.parts.engine import BatchEngine, Task
 from attacks.parts.square_moves import bump
 from bench import norms
-from bench.api import UsageError
+from bench.api import UsageError, flags
 from tests.attacks.conftest import SHAPE, a_batch
 from tests.attacks.test_engines import ignore
 
@@ -73,12 +74,13 @@ def test_square_uses_the_whole_ball_and_moves_one_window(norm: str) -> None:
 @pytest.mark.slow
 def test_the_cascade_says_which_part_broke_which_example(source: Any, network: Any) -> None:
     batch = a_batch(network, count=8, epsilon=0.01)
-    engine = AutoAttack(AutoAttackSettings(**SHORT))
+    engine = AutoAttack(AutoAttackSettings(keep="first-success", **SHORT))
     result = engine.run(source, batch, ignore)
     assert tuple(engine.parts) == VERSIONS["standard"]
     assert result.part is not None
     np.testing.assert_array_equal(result.part >= 0, result.success)
-    first = AutoAttack(AutoAttackSettings(parts=("apgd-ce",), **SHORT)).run(source, batch, ignore)
+    only = AutoAttackSettings(parts=("apgd-ce",), keep="first-success", **SHORT)
+    first = AutoAttack(only).run(source, batch, ignore)
     np.testing.assert_array_equal(first.success, result.part == 0)
     np.testing.assert_array_equal(first.images[first.success], result.images[first.success])
     # What no part broke is given back as it came: AutoAttack keeps successes only.
@@ -97,10 +99,64 @@ def test_the_cascade_breaks_what_its_parts_break_alone(source: Any, network: Any
 @pytest.mark.slow
 def test_the_best_margin_transfers_better_than_the_first_success(source: Any, network: Any) -> None:
     batch = a_batch(network, epsilon=0.02)
-    first = AutoAttack(AutoAttackSettings(**SHORT)).run(source, batch, ignore)
+    first = AutoAttack(AutoAttackSettings(keep="first-success", **SHORT)).run(source, batch, ignore)
     best = AutoAttack(AutoAttackSettings(keep="best-margin", **SHORT)).run(source, batch, ignore)
     assert (best.margin <= first.margin).all()
     assert (best.margin < first.margin).any()
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_the_best_margin_is_the_default_where_the_source_is_not_the_defended_model(
+    sources: Any, network: Any, exact: bool
+) -> None:
+    batch = a_batch(network, epsilon=0.02)
+    settings = AutoAttackSettings(parts=("apgd-ce", "fab-t"), **SHORT)
+    named = dataclasses.replace(settings, keep="first-success" if exact else "best-margin")
+    found, meant = (AutoAttack(one).run(sources[exact], batch, ignore) for one in (settings, named))
+    np.testing.assert_array_equal(found.images, meant.images)
+    assert not exact or (found.queries == 1).all()
+
+
+def stub(margins: list[float], gradient: bool = True) -> BatchEngine:
+    """A part that finds an image of these margins for the examples it is given."""
+
+    class Stub(BatchEngine):
+        needs_gradient = gradient
+
+        def attack(self, task: Task) -> None:
+            rows = task.rows()
+            found = task.images[rows] + np.float32(0.001)
+            task.ledger.spend(rows, queries=1)
+            task.ledger.offer(rows, found, np.array(margins, np.float32)[rows], 0)
+
+    return Stub()
+
+
+@pytest.mark.parametrize("cascade", [False, True])
+@pytest.mark.parametrize("keep", ["first-success", "best-margin"])
+def test_a_part_is_named_for_breaking_an_example_and_not_for_bettering_it(
+    source: Any, network: Any, keep: Any, cascade: bool
+) -> None:
+    batch = dataclasses.replace(a_batch(network, count=4), batch_size=4)
+    engine = AutoAttack(AutoAttackSettings(keep=keep, cascade=cascade))
+    engine.parts = {"one": stub([-1, 0.001, 0.001, 0.001]), "two": stub([-2, -2, 0, 0]), "three": stub([-3, -3, -3, 0])}
+    result = engine.run(source, batch, ignore)
+    assert result.part is not None
+    assert result.part.tolist() == [0, 1, 2, -1]
+    best = keep == "best-margin"
+    assert result.margin[:3].tolist() == ([-3, -3, -3] if best else [-1, -2, -3])
+    # One query for the clean image, and one for every part that attacked it.
+    assert result.queries.tolist() == ([4, 4, 4, 4] if best or not cascade else [2, 3, 4, 4])
+
+
+@pytest.mark.parametrize("keep", ["first-success", "best-margin"])
+def test_a_part_without_gradients_that_alone_breaks_an_example_is_flagged(source: Any, network: Any, keep: Any) -> None:
+    batch = dataclasses.replace(a_batch(network, count=3), batch_size=3)
+    engine = AutoAttack(AutoAttackSettings(keep=keep))
+    engine.parts = {"gradients": stub([-1, 0, 0]), "search": stub([-2, -2, 0], gradient=False)}
+    assert engine.run(source, batch, ignore).flags == {flags.SQUARE_WINS: 1}
+    engine.parts = {"search": stub([-2, -2, 0], gradient=False)}
+    assert flags.SQUARE_WINS not in engine.run(source, batch, ignore).flags, "there was no gradient to beat"
 
 
 @pytest.mark.parametrize("version", list(VERSIONS))

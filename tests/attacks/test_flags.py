@@ -13,6 +13,8 @@ from attacks.engines.apgd import ApgdCe, ApgdDlr, ApgdSettings, ApgdT, ApgdTarge
 from attacks.engines.autoattack import AutoAttack, AutoAttackSettings
 from attacks.engines.pgd import Pgd, PgdSettings
 from attacks.engines.square import Square, SquareSettings
+from attacks.parts.ledger import Ledger, flags_of_logits
+from attacks.parts.observed import Observed, nothing_observed
 from bench import registry
 from bench.api import Batch, ModelSource, flags
 from bench.evaluation.doubts import beats_gradients
@@ -60,6 +62,33 @@ def test_a_noisy_forward_pass(network: Any) -> Any:
     assert flags.RANDOMISED in raised(rand, network, noisy)
 
 
+def test_a_source_whose_last_bits_differ_from_call_to_call_or_batch_to_batch_is_not_random(network: Any) -> Any:
+    def gpu(images: tf.Tensor) -> tf.Tensor:
+        # Sums in another order at every call, and by the size of the batch.
+        logits = network(images)
+        shift = tf.random.uniform(tf.shape(logits)) + tf.cast(tf.shape(images)[0], tf.float32)
+        return logits * (1 + 1e-6 * shift)
+
+    assert flags.RANDOMISED not in raised(PGD, network, gpu)
+
+    def by_batch(images: tf.Tensor) -> tf.Tensor:
+        return network(images) + 0.01 * tf.cast(tf.shape(images)[0], tf.float32)
+
+    class Batched(ModelSource):
+        def logits(self, images: Any) -> Any:
+            return by_batch(images)
+
+    assert flags.RANDOMISED not in PGD.run(Batched("batched", by_batch), a_batch(network), ignore).flags
+
+
+def test_logits_are_saturated_where_float32_loses_the_cross_entropy() -> None:
+    gaps = np.array([10.0, 16.0, 17.5, 60.0], np.float32)
+    logits = np.stack([gaps, 0 * gaps], axis=1)
+    lost = np.float32(1) + np.exp(-gaps) == 1
+    assert lost.tolist() == [False, False, True, True]
+    np.testing.assert_array_equal(flags_of_logits(logits)[flags.SATURATED], lost)
+
+
 def test_saturated_logits(network: Any) -> None:
     found = raised(CE, network, lambda images: 1e4 * network(images))
     assert flags.SATURATED in found
@@ -104,6 +133,40 @@ def test_square_beats_gradients_that_are_hidden(network: Any) -> Any:
     blind = Square(SquareSettings(queries=300, restarts=1)).run(source, batch, ignore).success
     gradient = Pgd(PgdSettings(steps=10, restarts=1)).run(source, batch, ignore).success
     assert beats_gradients(blind, [gradient]) > 0
+
+
+def test_autoattack_says_by_itself_that_its_gradients_are_hidden_and_square_won(network: Any) -> Any:
+    """Square's queries are no gradients, and that it moves the loss says nothing about them."""
+
+    def hidden(images: tf.Tensor) -> tf.Tensor:
+        return tf.stop_gradient(network(images))
+
+    batch = a_batch(network, epsilon=0.05)
+    engine = AutoAttack(AutoAttackSettings(steps=5, targets=1, queries=400))
+    for exact in (False, True):
+        result = engine.run(ModelSource("hidden", hidden, exact=exact), batch, ignore)
+        assert result.part is not None
+        broken = int(np.sum(result.part == list(engine.parts).index("square")))
+        assert broken > 1
+        assert result.flags[flags.ZERO_GRADIENT] == len(batch.labels)
+        assert result.flags[flags.SQUARE_WINS] == broken
+        assert {flags.ZERO_GRADIENT, flags.SQUARE_WINS} <= set(flags.doubtful(result.flags, len(batch.labels)))
+
+
+def test_square_does_not_hide_a_loss_that_no_gradient_step_moved() -> None:
+    def noted(*descents: Observed) -> dict[str, int]:
+        images, labels = np.zeros((2, 8, 8, 3), np.float32), np.zeros(2, int)
+        ledger = Ledger(images, labels, 2 * np.eye(2, 5, dtype=np.float32), "best-margin")
+        for seen in descents:
+            ledger.note(np.arange(2), seen)
+        return ledger.flags()
+
+    none = nothing_observed(tf.constant(2))
+    still = none._replace(seen=none.seen + 5, low=tf.ones(2), high=tf.ones(2))
+    moving = none._replace(queries=none.queries + 9, low=tf.zeros(2), high=tf.ones(2))
+    assert noted(still, moving) == noted(still) == {flags.STILL_LOSS: 2}
+    assert noted(moving) == {}
+    assert noted(none._replace(queries=none.queries + 9, low=tf.ones(2), high=tf.ones(2))) == {flags.STILL_LOSS: 2}
 
 
 def probed(source: Any, batch: Any, engine: Any = PGD, work: int = 1000) -> dict[str, int]:

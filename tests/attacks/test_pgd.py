@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from attacks.engines.pgd import Pgd, PgdSettings, rates
+from bench import registry, spec
 from bench.api import UsageError
 from tests.attacks.conftest import a_batch
 from tests.attacks.test_engines import ignore
@@ -16,8 +17,25 @@ from tests.attacks.test_engines import ignore
 def test_the_rate_falls_at_half_and_three_quarters() -> None:
     found = rates(PgdSettings(steps=40), "adam", 8 / 255)
     np.testing.assert_allclose(found, [0.1] * 20 + [0.01] * 10 + [0.001] * 10, rtol=1e-6)
-    sign = rates(PgdSettings(steps=4, step_size=0.25), "sign", 0.4)
+    sign = rates(PgdSettings(steps=4, step_size=0.25, schedule="drops"), "sign", 0.4)
     np.testing.assert_allclose(sign, [0.1, 0.1, 0.01, 0.001], rtol=1e-6)
+
+
+def test_the_steepest_direction_slows_down_along_a_cosine_from_a_step_across_the_ball() -> None:
+    found = rates(PgdSettings(steps=4), "sign", 0.5)
+    np.testing.assert_allclose(found, [1.0, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5], rtol=1e-6)
+    line = rates(PgdSettings(steps=4, schedule="linear", step_size=1.0), "sign", 1.0)
+    np.testing.assert_allclose(line, [1, 0.75, 0.5, 0.25], rtol=1e-6)
+
+
+def test_the_papers_preset_keeps_the_schedule_of_the_public_evaluation_code() -> None:
+    paper = spec.resolve("paper")
+    for name in ("pgd", "mt"):
+        settings = registry.engine(name, paper.engines[name]).settings
+        rate = rates(settings, "sign", 1.0)
+        steps = settings.steps
+        np.testing.assert_allclose(rate[[0, steps // 2 - 1, steps // 2, -1]], [0.5, 0.5, 0.05, 0.005], rtol=1e-6)
+    assert registry.engine("aa", paper.engines["aa"]).settings.keep == "first-success"
 
 
 def test_a_transfer_source_is_attacked_to_the_end_and_an_exact_one_until_it_gives_in(

@@ -51,9 +51,12 @@ def test_attacks(old: Tables) -> None:
     for stored in old["attack"][1:]:
         settings = json.loads(stored["params_json"])
         seed = settings.pop("seed")
-        plugin = registry.engine(stored["name"], settings)
-        made = identity.attack_row(stored["name"], plugin.version, vars(plugin.settings), seed, about={"label": "x"})
+        made = identity.attack_row(stored["name"], stored["version"], settings, seed, about={"label": "x"})
         assert made == {**stored, "about_json": '{"label":"x"}'}
+        plugin = registry.engine(stored["name"], settings)
+        now = identity.attack_row(stored["name"], plugin.version, vars(plugin.settings), seed)
+        same = now["fingerprint"] == stored["fingerprint"]
+        assert same == (plugin.version == stored["version"]), "rows of another version are another attack's"
 
 
 def test_sources(old: Tables) -> None:

@@ -45,8 +45,22 @@ def test_requests() -> None:
     assert names("pgd", defence="block-shuffle") >= {"pgd@nominal"}
     assert names("pgd@nominal", defence="block-shuffle") == {"pgd@nominal"}
     assert names("standard", defence="none") == {"pgd@self", "mt@self", "square@self", "aa@self"}
-    assert names("bpda", defence="jpeg-23") == {"pgd@self", "mt@self", "square@self", "aa@self"}
+    ways_back = {f"{engine}@{source}" for engine in ("pgd", "mt", "aa") for source in ("self-smooth", "self-noise")}
+    assert names("bpda", defence="jpeg-23") == {"pgd@self", "mt@self", "square@self", "aa@self"} | ways_back
+    assert names("square", defence="jpeg-23") == {"square@self"}, "the others have its answers"
+    assert names("square@self-smooth", defence="jpeg-23") == {"square@self-smooth"}
     assert names("pgd", "pgd", "all", defence="none") == names("all", defence="none")
+
+
+def test_the_papers_preset_goes_back_through_jpeg_by_the_identity_alone() -> None:
+    for defence in ("jpeg-23", "jpeg-10"):
+        sources = {
+            preset: {pair.source for pair in plan.requested(spec.resolve(preset), defence, ["all"])}
+            for preset in ("paper", "laptop", "smoke")
+        }
+        assert sources["paper"] == {"self"}
+        assert sources["laptop"] == {"self", "self-smooth", "self-noise"}
+        assert sources["smoke"] == {"self", "self-smooth"}
 
 
 def test_settings_over_the_preset() -> None:
@@ -106,7 +120,7 @@ def test_without_gradients_a_strategy_has_black_box_engines_only() -> None:
 def test_all_leaves_out_what_goes_beyond_the_paper() -> None:
     assert names("all", defence="block-shuffle") < names("everything", defence="block-shuffle")
     more = names("everything", defence="block-shuffle") - names("all", defence="block-shuffle")
-    assert {"pgd@bypass-ensemble", "mt@adapter:1", "aa@expectation:2", "boosted@nominal"} <= more
+    assert {"pgd@bypass-ensemble", "pgd@ensemble", "mt@adapter:1", "aa@expectation:2", "boosted@nominal"} <= more
     assert names("everything", defence="jpeg-23") == names("all", "boosted", defence="jpeg-23")
 
 
@@ -136,8 +150,10 @@ def test_a_source_is_what_it_is_by_these_recipes(source: str) -> None:
 
 
 def test_the_defended_model_of_a_keyless_defence_is_a_source_that_nobody_trains() -> None:
-    (pair,) = plan.pairs(["pgd"], "jpeg-23", registry.defence("jpeg-23", {}))
-    assert (pair.source, pair.description.recipes, pair.description.trained) == ("self", ("self",), False)
+    pairs = plan.pairs(["pgd"], "jpeg-23", registry.defence("jpeg-23", {}))
+    assert [pair.source for pair in pairs] == ["self", "self-noise", "self-smooth"]
+    for pair in pairs:
+        assert (pair.description.recipes, pair.description.trained) == (("self",), False)
 
 
 def test_sources_can_be_asked_for_without_an_engine() -> None:
@@ -169,6 +185,21 @@ def test_an_ensemble_is_its_members() -> None:
     ]
 
 
+def test_any_source_of_the_defence_can_be_a_member_and_others_are_refused_by_name() -> None:
+    members = ("surrogate:2", "bypass", "reconstruction:1")
+    choice = plan.Choice(strategies={"ensemble": {"members": members}})
+    (pair,) = plan.pairs(["pgd@ensemble"], "linac", registry.defence("linac", {}), choice)
+    assert tuple(model.source for model in pair.models) == members
+    for request in ("ensemble", "everything"):
+        with pytest.raises(UsageError, match="ensemble: 'reconstruction:1' cannot be a member here; give sources"):
+            plan.pairs([request], "block-shuffle", registry.defence("block-shuffle", {}), choice)
+    assert plan.pairs(["pgd@nominal"], "block-shuffle", registry.defence("block-shuffle", {}), choice)
+    for outside in ("key-leaked", "query", "guessed-key"):
+        given = plan.Choice(strategies={"ensemble": {"members": (outside,)}}, guess=True, outside=True)
+        with pytest.raises(UsageError, match=f"ensemble: '{outside}' cannot be a member"):
+            plan.pairs(["ensemble"], "linac", registry.defence("linac", {}), given)
+
+
 def test_sources_the_preset_does_not_count_can_be_asked_for() -> None:
     assert names("mt@reconstruction:7", "pgd@surrogate:3", defence="linac") == {
         "mt@reconstruction:7",
@@ -179,7 +210,7 @@ def test_sources_the_preset_does_not_count_can_be_asked_for() -> None:
     plugin = registry.defence("linac", {})
     counted = plan.Choice(strategies={"transfer": {"surrogates": 2, "adversarial": False}})
     assert [p.source for p in plan.pairs(["pgd"], "linac", plugin, counted)] == [
-        "bypass", "ensemble", "nominal", "surrogate:1", "surrogate:2",
+        "bypass", "nominal", "surrogate:1", "surrogate:2",
     ]  # fmt: skip
 
 
