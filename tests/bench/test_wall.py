@@ -98,6 +98,7 @@ def spy(place, *things):
     ]
     worth = {{id(v): v for v in values if isinstance(v, KINDS) and not (type(v) is str and len(v) < 12)}}
     found = any(is_key(value) for value in worth.values())
+    del frames, values, worth  # a frame that refers to itself would stay, and be searched by the next
     with open(LOG, "a") as log:
         log.write(f"{{place}} {{os.getpid()}} {{'KEY' if found else 'nothing'}}\\n")
 
