@@ -80,7 +80,8 @@ if TYPE_CHECKING:
 @click.option(
     "--key-guess",
     type=click.Path(path_type=Path),
-    help="Key file with a key the attacker has found ('bench keysearch'): adds the source guessed-key.",
+    help="Key file with a key that a search in this database has found ('bench keysearch --save'): adds the source "
+    "guessed-key.",
 )
 @executor_options
 @no_train_option

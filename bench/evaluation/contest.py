@@ -16,6 +16,7 @@ from bench.api import Defence, UsageError
 from bench.data import datasets
 from bench.data.datasets import Dataset, Split
 from bench.executors.base import Setup
+from bench.keys import PrivateKey
 from bench.models import artifacts, catalogue
 from bench.models import brought as brought_models
 from bench.models.brought import Brought, Given
@@ -45,7 +46,7 @@ class Contest:
     examples: Split
     own_models: Mapping[str, Given] = dataclasses.field(default_factory=dict)
     """Models the user brings as sources, by the source's name."""
-    guess: int | None = None
+    guess: PrivateKey | None = None
     """A key the attacker has found."""
     command: str = ""
     """What trains its sources ahead of time, if it is not `bench train`."""
@@ -71,7 +72,7 @@ class Contest:
             self.weights_sha256,
             self.defended,
             self.own_models,
-            self.guess,
+            None if self.guess is None else self.guess.reveal(),
             may_train,
             self.command,
             self.classifier_spec.brought is not None,
@@ -105,8 +106,8 @@ class Contest:
         given: dict[str, Any] = {}
         if pair.source in self.own_models:
             given |= brought_models.source_identity(self.own_models[pair.source])
-        if pair.needs_guess:
-            given["guess"] = self.guess
+        if pair.needs_guess and self.guess is not None:
+            given["guess"] = self.guess.id  # the key itself is written nowhere
         strategy = registry.strategy_class(pair.strategy)
         return identity.source_row(
             pair.source,
@@ -130,7 +131,7 @@ def prepare(
     may_train: bool,
     say: Any,
     own_models: Mapping[str, Given] | None = None,
-    guess: int | None = None,
+    guess: PrivateKey | None = None,
     command: str = "",
     brought: Brought | None = None,
 ) -> Contest:

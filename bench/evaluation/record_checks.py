@@ -103,6 +103,14 @@ def _check_threat_model(board: StoredBoard, cell: Row) -> None:
         board.problem(cell, f"stored as {words[not inside]} the threat model; it is {words[inside]}")
 
 
+def needs_guess(source: Row) -> bool:
+    """Whether a source computes with a key that a search must have found."""
+    try:
+        return registry.strategy_class(json.loads(source["params_json"])["strategy"]).needs_guess
+    except (BenchError, KeyError, TypeError):
+        return False
+
+
 def is_inside(defence_row: Row, source: Row) -> bool | None:
     """Whether a source is inside a defence's threat model, by the plug-ins' own words; None if one is not installed here."""
     made_of = json.loads(source["params_json"])

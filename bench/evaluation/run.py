@@ -118,7 +118,7 @@ class Run:
         reporter: Reporter,
         executor: Executor | None = None,
     ) -> None:
-        self._db, self._folder, self.options, self.reporter = database, image_folder, options, reporter
+        self.database, self._folder, self.options, self.reporter = database, image_folder, options, reporter
         self._executor = executor or start_executor("local", Limits(), reporter.say)
         self._claims = leases.Claims(database)
         self._failed: dict[str, list[tuple[int, int]]] = collections.defaultdict(list)
@@ -130,7 +130,7 @@ class Run:
         """Writes down what is about to run, and with what."""
         versions = {name: importlib.metadata.version(name) for name in ("tensorflow", "keras", "numpy", "sqlalchemy")}
         self._run_id = writer.start_run(
-            self._db,
+            self.database,
             {
                 "command": self.options.command,
                 "preset": spec.preset,
@@ -154,11 +154,11 @@ class Run:
             self._attack(self._executor, [cell for cell in open_cells if not cell.needs_key])
             self._attack(contest.vault.executor(self.reporter.say), [cell for cell in open_cells if cell.needs_key])
             for board_id in {cell.key[0] for cell in open_cells}:
-                doubts.update(self._db, board_id)
+                doubts.update(self.database, board_id)
         return cells
 
     def finish(self) -> None:
-        writer.finish_run(self._db, self._run_id)
+        writer.finish_run(self.database, self._run_id)
 
     def close(self) -> None:
         self._executor.close()
@@ -166,11 +166,11 @@ class Run:
             self._claims.release()
 
     def _planned(self, contest: Contest, pairs: Sequence[Pair]) -> list[PlannedCell]:
-        defence_id = writer.ensure(self._db, schema.defence, contest.defence_row)
+        defence_id = writer.ensure(self.database, schema.defence, contest.defence_row)
         cells = []
         for norm in contest.spec.norms:
             board = contest.board_row(norm)
-            board_id = writer.ensure(self._db, schema.board, {**board, "defence_id": defence_id})
+            board_id = writer.ensure(self.database, schema.board, {**board, "defence_id": defence_id})
             self.summary.board_ids.append(board_id)
             for pair in (None, *pairs):
                 cells.append(self._cell(contest, pair, norm, board_id, board))
@@ -178,11 +178,11 @@ class Run:
 
     def _cell(self, contest: Contest, pair: Pair | None, norm: str, board_id: int, board: Row) -> PlannedCell:
         attack, source = contest.attack_row(pair), contest.source_row(pair)
-        attack_id = writer.ensure(self._db, schema.attack, attack)
-        source_id = writer.ensure(self._db, schema.source, source)
+        attack_id = writer.ensure(self.database, schema.attack, attack)
+        source_id = writer.ensure(self.database, schema.source, source)
         key = (board_id, attack_id, source_id)
         writer.ensure_cell(
-            self._db,
+            self.database,
             key,
             {
                 "run_id": self._run_id,
@@ -190,7 +190,7 @@ class Run:
                 "inside_threat_model": pair.inside_threat_model if pair else True,
             },
         )
-        done = writer.done_ranges(self._db, key)
+        done = writer.done_ranges(self.database, key)
         left = plan.shards(len(contest.examples), done, self.options.shard_size)
         if pair is not None:
             self.summary.kept += not left
@@ -262,14 +262,14 @@ class Run:
         for cell in cells:
             failed = self._failed[cell.fingerprint]
             if len(failed) < FAILURES:
-                done = writer.done_ranges(self._db, cell.key)
+                done = writer.done_ranges(self.database, cell.key)
                 ranges = plan.shards(len(cell.contest.examples), [*done, *failed], self.options.shard_size)
                 found += [(cell, start, stop) for start, stop in ranges]
         return found
 
     def _wait(self, cells: Sequence[PlannedCell]) -> None:
         """Everything left is in other drivers' hands: they finish it, or their claims end."""
-        count = leases.waiting_for(self._db, [cell.key for cell in cells])
+        count = leases.waiting_for(self.database, [cell.key for cell in cells])
         if count and not self._waited:
             self._waited = True
             self.reporter.say(f"waiting for {count} shards that another run has in hand")
@@ -294,7 +294,7 @@ class Run:
         if self.options.debug and outcome.detail:
             self.reporter.say(several_lines(outcome.detail))
         self._failed[cell.fingerprint].append((start, stop))
-        writer.fail_shard(self._db, cell.key, start, stop, worker, error)
+        writer.fail_shard(self.database, cell.key, start, stop, worker, error)
         self.summary.failed[cell.name] = error
         self.reporter.say(f"failed: {cell.name}: {error}")
 
@@ -314,7 +314,7 @@ class Run:
         )
         found = rows.rows_of(start, labels, verdict, attacked)
         result = ShardResult(start, stop, found, worker, seconds, attacked.flags, cell.parts, file, digest)
-        writer.record_shard(self._db, cell.key, result, len(contest.examples))
+        writer.record_shard(self.database, cell.key, result, len(contest.examples))
 
     def _task(self, index: int, cell: PlannedCell, start: int, stop: int) -> AttackTask:
         contest, pair = cell.contest, cell.pair

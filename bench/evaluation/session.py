@@ -14,7 +14,7 @@ from pathlib import Path
 from bench import plan, registry
 from bench.api import UsageError
 from bench.data import datasets
-from bench.evaluation import contest, images
+from bench.evaluation import contest, guessed, images
 from bench.evaluation.run import Options, Run, Summary
 from bench.executors.base import Executor, Say
 from bench.keys import PrivateKey
@@ -43,7 +43,7 @@ class Request:
     own_models: tuple[str, ...] = ()
     """Models the user brings as sources: FILE.keras, torch:package.module:factory@FILE, or a network's name."""
     guess: PrivateKey | None = None
-    """A key the attacker has found."""
+    """A key the attacker has found, by a search that is stored."""
     outside_threat_model: bool = False
     classifier: Given | None = None
     """The defended classifier, made elsewhere, in place of one that is trained here."""
@@ -78,9 +78,9 @@ def planned(request: Request) -> list[Planned]:
             Architecture.read(source.model)  # an unknown one is refused
     if len(own) < len(request.own_models):
         raise UsageError("two --source models have the same name: rename one, results are told apart by it")
-    guessed, outside = request.guess is not None, request.outside_threat_model
+    has_guess, outside = request.guess is not None, request.outside_threat_model
     plans = [
-        Planned(defence, plan.requested(request.spec, defence, request.attacks, tuple(own), guessed, outside))
+        Planned(defence, plan.requested(request.spec, defence, request.attacks, tuple(own), has_guess, outside))
         for defence in chosen
     ]
     if request.classifier is None:
@@ -131,6 +131,8 @@ def run(
     if request.classifier is not None:
         devices.configure()  # it is tried before anything is written
     require_examples(request.spec)
+    if request.guess is not None:
+        guessed.require_found(request.guess, request.spec, chosen_defences(request.defences), request.vault.id, db)
     plans = planned(request)
     with start(reporter.say) as executor, opened(db, create=True) as database:
         devices.configure()
@@ -139,13 +141,14 @@ def run(
 
 def evaluate(request: Request, plans: Sequence[Planned], run: Run) -> Summary:
     """Runs what is planned, one defended model after the other; whatever is stored already is not run again."""
-    guess = None if request.guess is None else request.guess.reveal()
     own = {name: given.resolved() for name, given in request.own_sources.items()}
     with recorded(run, request.spec):
         for one in plans:
             ready = contest.prepare(
                 request.spec, one.defence, request.vault, request.weights, run.options.may_train, run.reporter.say,
-                own, guess, brought=one.brought,
+                own, request.guess, brought=one.brought,
             )  # fmt: skip
+            if request.guess is not None:
+                guessed.require_same_model(request.guess, ready, run.database)
             run.execute(ready, one.pairs)
     return run.summary

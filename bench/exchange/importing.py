@@ -10,7 +10,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine as Database
 
-from bench.evaluation.record_checks import is_inside
+from bench.evaluation.record_checks import is_inside, needs_guess
 from bench.evaluation.rejudging import Elsewhere
 from bench.evaluation.stored_board import Findings
 from bench.evaluation.verify import verify
@@ -88,7 +88,14 @@ def _unplaced(tables: Tables) -> dict[CellKey, str]:
     for cell in tables["cell"]:
         board, source = rows["board"][cell["board_id"]], rows["source"][cell["source_id"]]
         defence = rows["defence"][board["defence_id"]]
-        if cell["inside_threat_model"] and source["name"] != CLEAN and is_inside(defence, source) is None:
+        if not cell["inside_threat_model"] or source["name"] == CLEAN:
+            continue
+        if needs_guess(source):
+            found[cell_of(cell)] = (
+                f"{defence['name']}, source {source['name']}: a key search does not come along, so nobody can tell whether "
+                "its key was found or leaked"
+            )
+        elif is_inside(defence, source) is None:
             found[cell_of(cell)] = (
                 f"{defence['name']}, source {source['name']}: its strategy '{cell['strategy']}' is not installed here, so "
                 "nobody can tell whether it is inside the threat model"

@@ -31,6 +31,8 @@ from bench.support.progress import Reporter, Tracker
 
 PAPER_IMAGES = 100
 SECONDS_BETWEEN_WRITES = 1.0
+FRESH = 0x66726573
+"""The seed of the images that confirm a guess: those that it was scored on are drawn with a user's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +100,15 @@ def paper_sample(dataset: Dataset) -> Sample:
     return Sample(dataset.examples(min(PAPER_IMAGES, len(dataset.test))), "test", False)
 
 
+def fresh_sample(target: Target, sample: Sample, count: int) -> Sample:
+    """Other images than those that a guess was chosen by, drawn with replacement: training images for training images."""
+    random, dataset = np.random.default_rng((FRESH, count)), target.dataset
+    pool = dataset.training() if sample.split == "training" else dataset.examples(len(dataset.test))
+    used = 0 if sample.split == "training" or len(pool) <= PAPER_IMAGES else PAPER_IMAGES
+    chosen = random.integers(used, len(pool), size=count)
+    return Sample(Split(pool.images[chosen], pool.labels[chosen]), sample.split, sample.inside_threat_model)
+
+
 def rules(target: Target, sample: Sample, slack: float, error: float) -> Race:
     """The race for this target: no key within `slack` of the defended accuracy may be lost."""
     floor, chance = target.accuracy - slack, 1 / len(target.dataset.classes)
@@ -145,14 +156,15 @@ class SearchDriver:
 
     def run(self, guesses: Iterable[Guess], count: int, reporter: Reporter, stop_when_found: bool) -> int:
         """Scores the guesses that are not stored yet; gives how many it scored. What is scored is kept, come what may."""
-        before = self.stored()
+        before = self._with_confirmed(self.stored(), reporter)
         if stop_when_found and before.found:
             return 0
         scored, last = 0, time.monotonic()
         self._unscored.clear()
+        setup = self._setup(self._sample, self._race, self._to_the_end)
         try:
             with reporter.track(f"key search on {self._target.name}", count) as tracker:
-                for score in scores(self._setup(), self._missing(guesses, before, tracker)):
+                for score in scores(setup, self._missing(guesses, before, tracker)):
                     number, origin = self._unscored.pop(score.key)
                     guess = KeyGuess(
                         score.key,
@@ -166,18 +178,36 @@ class SearchDriver:
                     self._waiting.append(guess)
                     scored += 1
                     tracker.advance(1)
-                    found = before.reached(guess)
-                    if found:
-                        reporter.say(f"guess {number}, {origin}: right on {guess.correct} of {guess.images} images")
-                        self.found_at[guess.guess] = number
-                    if found or time.monotonic() - last > SECONDS_BETWEEN_WRITES:
+                    candidate = before.is_candidate(guess)
+                    if candidate or time.monotonic() - last > SECONDS_BETWEEN_WRITES:
                         self._flush()
                         last = time.monotonic()
+                    found = candidate and before.reached(self._confirmed(guess, f"guess {number}", reporter))
+                    if found:
+                        self.found_at[guess.guess] = number
                     if found and stop_when_found:
                         break
         finally:
             self._flush()
         return scored
+
+    def _with_confirmed(self, before: KeySearch, reporter: Reporter) -> KeySearch:
+        """The search with fresh images for every candidate: one that was stopped in between has some without."""
+        for guess in before.candidates:
+            if guess.fresh_images is None:
+                self._confirmed(guess, f"the key {guess.guess}", reporter)
+        return self.stored()
+
+    def _confirmed(self, guess: KeyGuess, name: str, reporter: Reporter) -> KeyGuess:
+        """A stored guess that did well, scored on fresh images."""
+        reporter.say(f"{name}, {guess.origin}: right on {guess.correct} of {guess.images} images; trying fresh ones")
+        fresh = fresh_sample(self._target, self._sample, self.stored().fresh_images_needed)
+        count = len(fresh.images)
+        race = Race(self._race.floor, self._race.error, count)
+        (score,) = scores(self._setup(fresh, race, to_the_end=True), [guess.guess])
+        key_searches.confirm(self._db, self.id, guess.guess, score.correct, count)
+        reporter.say(f"{name}, {guess.origin}: right on {score.correct} of {count} fresh images")
+        return dataclasses.replace(guess, fresh_correct=score.correct, fresh_images=count)
 
     def _missing(self, guesses: Iterable[Guess], before: KeySearch, tracker: Tracker) -> Iterator[int]:
         """The guesses to score: not those that are stored, or that came before."""
@@ -198,7 +228,7 @@ class SearchDriver:
             key_searches.record(self._db, self.id, self._command, self._waiting)
             self._waiting = []
 
-    def _setup(self) -> SearchSetup:
+    def _setup(self, sample: Sample, race: Race, to_the_end: bool) -> SearchSetup:
         target = self._target
         return SearchSetup(
             target.name,
@@ -207,8 +237,8 @@ class SearchDriver:
             len(target.dataset.classes),
             target.artifact.weights,
             target.artifact.weights_sha256,
-            self._sample.images.unit(),
-            self._sample.images.labels,
-            self._race,
-            self._to_the_end,
+            sample.images.unit(),
+            sample.images.labels,
+            race,
+            to_the_end,
         )

@@ -131,21 +131,33 @@ def cost(search: KeySearch) -> list[str]:
 
 def verdict(search: KeySearch, found_at: Mapping[int, int]) -> list[str]:
     defence = search.defence
+    lines = [_not_confirmed(search, guess) for guess in search.candidates if not search.reached(guess)]
     if not search.found:
         best = f"; the best has {_percent(search.guesses[0].accuracy)}" if search.guesses else ""
-        return [f"not found: no guess reaches the defended accuracy of {_percent(search.defended_accuracy)}{best}"]
-    lines = []
+        told = f"not found: no guess reaches the defended accuracy of {_percent(search.defended_accuracy)}{best}"
+        return [*lines, told]
     for guess in search.found:
         number = f", guess number {found_at[guess.guess]:,}" if guess.guess in found_at else ""
         lines.append(
             f"BROKEN by key search: with the key {guess.guess} ({guess.origin}{number}) {defence} has "
-            f"{_percent(guess.accuracy)}, its defended accuracy"
+            f"{_percent(guess.accuracy)}, and {guess.fresh_correct} of {guess.fresh_images} fresh images right: its "
+            f"defended accuracy. A key of {_percent(search.too_low)} or less would pass for it with probability "
+            f"{search.race_error:g} at most"
         )
     lines.append(
         f"to go on with it: --save FOUND.key keeps it, then 'bench run --defence {defence} --attack pgd@guessed-key "
         "--key-guess FOUND.key' attacks the defended model through it"
     )
     return lines
+
+
+def _not_confirmed(search: KeySearch, guess: KeyGuess) -> str:
+    if guess.fresh_images is None:
+        return f"the key {guess.guess} was never tried on fresh images: the same command does that"
+    return (
+        f"the key {guess.guess} ({guess.origin}) had {guess.correct} of {guess.images} images right, "
+        f"and {guess.fresh_correct} of {guess.fresh_images} fresh ones: not the defended accuracy"
+    )
 
 
 def as_csv(search: KeySearch) -> str:
@@ -184,6 +196,8 @@ def _rows(guesses: Iterable[KeyGuess], search: KeySearch) -> list[dict[str, Any]
                 "correct": guess.correct,
                 "images": guess.images,
                 "dropped_after": guess.stopped,
+                "fresh_correct": guess.fresh_correct,
+                "fresh_images": guess.fresh_images,
                 "reached": search.reached(guess),
             }
         )

@@ -15,7 +15,11 @@ from sqlalchemy.engine import Engine as Database
 
 from bench.store import schema, writer
 from bench.store.database import retry_transient, writing
-from bench.support.stats import wilson
+from bench.support.stats import at_least, wilson
+
+GAP = 0.10
+"""A key that is so much less accurate than the private one does not break a defence."""
+FEWEST = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +33,9 @@ class KeyGuess:
     stopped: int | None  # the images after which the race drops it; None if it never does
     seconds: float
     raced_seconds: float
+    fresh_correct: int | None = None
+    fresh_images: int | None = None
+    """Fresh images, which only a guess that did well is scored on; None if it was not."""
 
     @property
     def accuracy(self) -> float:
@@ -66,13 +73,43 @@ class KeySearch:
         """How the guesses were made: 'meta-seed', 'random', 'paper' or the name of a file, and how many of each."""
         return dict(collections.Counter(guess.origin.split(",")[0].rstrip("0123456789 ") for guess in self.guesses))
 
-    def reached(self, guess: KeyGuess) -> bool:
-        """Whether a guess does as well as the private key: scored on all images, its interval reaches that accuracy.
+    @property
+    def too_low(self) -> float:
+        """An accuracy that is clearly not the private key's."""
+        return self.defended_accuracy - min(GAP, self.defended_accuracy / 4)
 
-        The interval's upper end is exceeded as rarely as the race loses a key, so the right key is seldom missed here.
+    def is_candidate(self, guess: KeyGuess) -> bool:
+        """Whether a guess may be as good as the private key: scored on all images, its interval reaches that accuracy.
+
+        The interval's upper end is exceeded as rarely as the race loses a key, so the right key is seldom missed here. On
+        few images many a wrong key is a candidate too: fresh images decide.
         """
         z = statistics.NormalDist().inv_cdf(1 - self.race_error)
         return guess.images == self.n_images and wilson(guess.correct, guess.images, z)[1] >= self.defended_accuracy
+
+    def reached(self, guess: KeyGuess) -> bool:
+        """Whether a guess does as well as the private key: a candidate that fresh images confirm.
+
+        A key that is `too_low` passes them with a probability of `race_error` at most.
+        """
+        if guess.fresh_correct is None or guess.fresh_images is None or not self.is_candidate(guess):
+            return False
+        return at_least(guess.fresh_correct, guess.fresh_images, self.too_low) <= self.race_error
+
+    @property
+    def fresh_images_needed(self) -> int:
+        """So many that the private key is missed, and one that is too low passes, each with probability `race_error`."""
+        count = FEWEST
+        while True:
+            enough = next(k for k in range(count + 2) if at_least(k, count, self.too_low) <= self.race_error)
+            if 1 - at_least(enough, count, self.defended_accuracy) <= self.race_error:
+                return count
+            count += max(FEWEST // 2, count // 8)
+
+    @property
+    def candidates(self) -> tuple[KeyGuess, ...]:
+        """The guesses that may break the defence."""
+        return tuple(guess for guess in self.guesses if self.is_candidate(guess))
 
     @property
     def found(self) -> tuple[KeyGuess, ...]:
@@ -130,6 +167,18 @@ def start(database: Database, values: Mapping[str, Any], command: str) -> int:
     """The id of the search with this fingerprint, made if it is not there."""
     now = writer.now()
     return writer.ensure(database, schema.key_search, {**values, "command": command, "started": now, "updated": now})
+
+
+@retry_transient
+def confirm(database: Database, search_id: int, guess: int, correct: int, images: int) -> None:
+    """How a stored guess did on fresh images."""
+    table = schema.key_guess
+    with writing(database) as connection:
+        connection.execute(
+            sa.update(table)
+            .where(table.c.search_id == search_id, table.c.guess == guess)
+            .values(fresh_correct=correct, fresh_images=images)
+        )
 
 
 @retry_transient

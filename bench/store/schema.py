@@ -219,6 +219,8 @@ key_guess = Table(
     Column("stopped", Integer),  # the images after which the race drops it; null if it never does
     Column("seconds", Float, nullable=False),
     Column("raced_seconds", Float, nullable=False),
+    Column("fresh_correct", Integer),  # right on fresh images, which only a guess that did well is scored on
+    Column("fresh_images", Integer),
     PrimaryKeyConstraint("search_id", "guess"),
     sqlite_with_rowid=False,
 )

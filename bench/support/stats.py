@@ -1,4 +1,4 @@
-"""Statistics of examples: the interval of a share, and whether two defences differ on the same examples."""
+"""Statistics of examples: the interval of a share, how likely so many successes are, and whether two defences differ."""
 
 from __future__ import annotations
 
@@ -18,6 +18,20 @@ def wilson(successes: int, trials: int, z: float = Z95) -> tuple[float, float]:
     spread = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     scale = 1 + z * z / trials
     return (max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale))
+
+
+def at_least(successes: int, trials: int, share: float) -> float:
+    """The exact probability of so many successes or more in independent trials that succeed with this probability."""
+    if successes <= 0:
+        return 1.0
+    if share <= 0:
+        return 0.0
+    if share >= 1:
+        return float(successes <= trials)
+    factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, trials + 1)))])
+    k = np.arange(successes, trials + 1)
+    chances = factorial[trials] - factorial[k] - factorial[trials - k] + k * np.log(share)
+    return min(1.0, float(np.exp(chances + (trials - k) * np.log1p(-share)).sum()))
 
 
 def mcnemar(only_first: int, only_second: int) -> float:

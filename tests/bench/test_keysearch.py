@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 from click.testing import CliRunner, Result
@@ -29,8 +30,9 @@ from bench.executors.channel import Channel, Frame
 from bench.keys import PUBLISHED_KEY
 from bench.keysearch import process
 from bench.store import key_searches, schema, writer
-from bench.store.database import migrate, open_database
-from bench.store.key_searches import KeyGuess
+from bench.store.database import migrate, open_database, writing
+from bench.store.key_searches import KeyGuess, KeySearch
+from bench.support.stats import at_least
 from tests.processes import bench_command, started
 
 SEARCH = ("keysearch", "--defence", "block-shuffle", "--paper")
@@ -66,6 +68,7 @@ def test_the_published_key_is_found_and_the_defence_said_to_be_broken(found: Pat
     assert "OUTSIDE the threat model" in said
     assert "← defended accuracy" in said
     assert "times fewer" in said
+    assert "fresh images right: its defended accuracy" in said
     assert (found / "found.key").stat().st_mode & 0o777 == 0o600
     assert re.fullmatch(rf"found[0-9a-f]{{8}}:{PUBLISHED_KEY}\n", (found / "found.key").read_text())
 
@@ -201,9 +204,42 @@ def test_the_store_keeps_the_fuller_score_and_gives_the_best_first(tmp_path: Pat
         (0, 78, 100), (-(2**63), 40, 100), (2**63 - 1, 30, 100),
     ]  # fmt: skip
     assert stored.origins == {"meta-seed": 2, "random": 1}
-    assert [g.guess for g in stored.found] == [0]
+    assert [g.guess for g in stored.candidates] == [0]
+    assert stored.found == (), "nothing is found before fresh images say so"
+    key_searches.confirm(database, search, 0, 470, 600)
+    assert [g.guess for g in key_searches.found(database, "d")[0].found] == [0]
+    key_searches.confirm(database, search, 0, 420, 600)
+    assert key_searches.found(database, "d")[0].found == ()
     assert (stored.command, stored.defence, stored.key_id) == ("then", "d", "k")
     assert key_searches.found(database, "other") == []
+
+
+def test_a_lucky_guess_is_no_break(tmp_path: Path) -> None:
+    """47 of 100 images right where the defended accuracy is 64 %: a candidate, and fresh images say that it is none."""
+    database = open_database(str(tmp_path / "bench.db"), create=True)
+    search = a_search(database)
+    with writing(database) as connection:
+        connection.execute(sa.update(schema.key_search).values(defended_accuracy=0.64))
+    key_searches.record(database, search, "first", [guess(7, 47)])
+    (stored,) = key_searches.found(database)
+    assert [g.guess for g in stored.candidates] == [7]
+    needed = stored.fresh_images_needed
+    for share, broken in ((0.47, False), (0.54, False), (0.64, True)):
+        key_searches.confirm(database, search, 7, round(share * needed), needed)
+        (stored,) = key_searches.found(database)
+        assert bool(stored.found) == broken, share
+
+
+@pytest.mark.parametrize("accuracy", [0.2, 0.64, 0.8, 0.93, 1.0])
+def test_fresh_images_miss_the_right_key_and_take_a_wrong_one_as_rarely_as_is_said(accuracy: float) -> None:
+    """Simulated: no right key of 2,000 is missed, and no key ten points worse (or a quarter) taken for it."""
+    search = KeySearch(
+        1, "d", {}, "k", "w", "x", "training", 100, True, accuracy, 1000, accuracy - 0.05, 1e-4, "", "", "", ()
+    )
+    count, random = search.fresh_images_needed, np.random.default_rng(0)
+    enough = next(k for k in range(count + 2) if at_least(k, count, search.too_low) <= 1e-4)
+    assert (random.binomial(count, accuracy, 2000) >= enough).all()
+    assert (random.binomial(count, search.too_low, 2000) < enough).all()
 
 
 def test_scores_wait_for_a_database_that_another_process_holds(

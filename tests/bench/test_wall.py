@@ -303,6 +303,25 @@ def test_spies_in_every_place_where_plug_ins_code_runs_find_nothing(world: Path,
     assert [line for line in spied if line[2] != "nothing"] == []
 
 
+def test_the_true_key_as_a_guess_is_refused_and_written_nowhere(world: Path) -> None:
+    run(world, "pgd@nominal", BENCH_KEY=f"mine:{SECRET}")
+    (world / "guess.key").write_text(f"guess:{SECRET}\n")
+    (world / "guess.key").chmod(0o600)
+    for more in ((), ("--outside-threat-model",)):
+        done = bench("run", "--defence", "block-shuffle", "--attack", "pgd@guessed-key", "--key-guess", "guess.key", *more,
+                     "--preset", "tiny.toml", "--dataset", "mine.npz", "--key-file", "my.key", cwd=world,
+                     BENCH_HOME=str(world / "home"))  # fmt: skip
+        assert done.returncode == 2, done.stderr
+        assert "no key search of block-shuffle within the threat model" in done.stderr
+        for form in forms():
+            assert form not in (done.stdout + done.stderr).encode()
+            assert not [
+                path
+                for path in world.rglob("*")
+                if path.is_file() and path.suffix != ".key" and form in path.read_bytes()
+            ]
+
+
 def in_memory(pid: int, wanted: list[bytes]) -> bool:
     """Whether any of these bytes stand anywhere in a process's readable memory."""
     try:
@@ -339,7 +358,7 @@ def test_the_key_is_nowhere_in_what_a_run_leaves(world: Path) -> None:
     for form in forms():
         assert not [text for text in shown if form in text.encode()]
         for path in world.rglob("*"):
-            if path.is_file() and path.name != "my.key":
+            if path.is_file() and path.suffix != ".key":
                 assert form not in path.read_bytes(), f"the key stands in {path.relative_to(world)}"
                 assert form not in str(path).encode()
     cells = {c["source"]: c for c in json.loads(bench("results", "--format", "json", cwd=world).stdout)}
