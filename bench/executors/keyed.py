@@ -1,4 +1,4 @@
-"""Runs tasks that compute with the private key, which is outside every threat model: beside the referee, in the driver.
+"""Runs tasks that compute with the private key, which is outside every threat model: beside the referee, where the key is.
 
 The key never goes to a worker process; in exchange only engines, strategies, norms and probes of this package run here.
 """
