@@ -208,6 +208,8 @@ class Engine(Attack):
     """Makes adversarial images against a source."""
 
     needs_gradient: ClassVar[bool] = True
+    budget: ClassVar[tuple[str, ...]] = ()
+    """The settings that say how much it tries; their defaults are what it was published with, and less is called reduced."""
     parts: Mapping[str, Engine] = MappingProxyType({})
     """The engines it is made of, by name and in their order, if it is made of several."""
 

@@ -53,7 +53,8 @@ class BoardGroup:
         return list(dict.fromkeys(name for member in self.members for name in member.board.best_adversary))
 
     def entry(self, member: Contestant, engine: str) -> TableEntry:
-        return TableEntry(member.board.best_adversary.get(engine), self.n_examples)
+        reduced = "on reduced budgets" if member.board.is_reduced(engine) else ""
+        return TableEntry(member.board.best_adversary.get(engine), self.n_examples, reduced=reduced)
 
 
 def groups(contestants: Sequence[Contestant]) -> list[BoardGroup]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench import norms
 from bench.store import evidence
 from bench.store.key_searches import KeySearch
 from bench.store.outcomes import Outcomes, RunRecord
-from bench.store.queries import Board, attack_names
+from bench.store.queries import Board, Cell, attack_names
 from leaderboard import figures, paper, tables, terms, words
 from leaderboard.figures import Figure
 from leaderboard.output import Folder
@@ -51,6 +51,7 @@ class Section:
     engines: list[Term]
     sources: list[Term]
     attack_settings: list[tuple[str, list[str], str]]  # of an attack, on these sources if not on all of its own
+    reduced: list[tuple[str, list[str], str]]  # the same of budgets below the published ones
     runs: list[RunRecord]
     data: str
 
@@ -128,6 +129,7 @@ def section(
         engines=terms.engines(board.cells),
         sources=terms.sources(board.cells),
         attack_settings=_attack_settings(board, attacks),
+        reduced=[one for one in _by_attack(board, attacks, lambda cell: cell.reduced) if one[2]],
         runs=runs,
         data=f"../{data}",
     )
@@ -177,15 +179,23 @@ def _parts(board: Board, attacks: Mapping[int, str], by_part: ByPart) -> list[tu
         names, counts = cell.parts, by_part.get((cell.attack_id, cell.source_id), {})
         if names and counts:
             own = [(name, counts.get(place, 0)) for place, name in enumerate(names)]
-            found.append((f"{attacks[cell.attack_id]}@{cell.source}", own))
+            reduced = " (reduced)" if cell.reduced else ""
+            found.append((f"{attacks[cell.attack_id]}@{cell.source}{reduced}", own))
     return found
 
 
 def _attack_settings(board: Board, attacks: Mapping[int, str]) -> list[tuple[str, list[str], str]]:
+    return _by_attack(board, attacks, lambda cell: words.settings(cell.attack_settings))
+
+
+def _by_attack(
+    board: Board, attacks: Mapping[int, str], say: Callable[[Cell], str]
+) -> list[tuple[str, list[str], str]]:
+    """What there is to say of each attack, with its sources where another attack has the same name."""
     found = []
     for identity in sorted(attacks, key=lambda i: (attacks[i], i)):
         own = [cell for cell in board.cells if cell.attack_id == identity]
         sources = tables.ranked((cell.source, cell.source_about.place) for cell in own)
         shared = list(attacks.values()).count(attacks[identity]) > 1
-        found.append((attacks[identity], sources if shared else [], words.settings(own[0].attack_settings)))
+        found.append((attacks[identity], sources if shared else [], say(own[0])))
     return found

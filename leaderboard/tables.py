@@ -23,6 +23,7 @@ class TableEntry:
     total: int
     unfinished: str = ""  # says how far a cell is that counts towards nothing
     incomplete: str = ""  # says what is left out of a union
+    reduced: str = ""  # says what is tried less than was published
     doubts: dict[str, str] = dataclasses.field(default_factory=dict)
     cell: Cell | None = None
 
@@ -44,7 +45,16 @@ class Table:
         """The table as it stands, accuracies in percent."""
         rows = [*self.rows, *([self.total_row] if self.total_row else [])]
         names = [first, *self.columns, *([self.total_column] if self.total_column else [])]
-        return pd.DataFrame([[name, *(percent(e.share) for e in entries)] for name, entries in rows], columns=names)
+        found = [
+            [name, *(percent(e.share) for e in entries), ", ".join(_reduced(names[1:], entries))]
+            for name, entries in rows
+        ]
+        return pd.DataFrame(found, columns=[*names, "reduced"])
+
+
+def _reduced(names: Iterable[str], entries: Iterable[TableEntry]) -> list[str]:
+    """The columns whose number is of an attack that tries less than it was published with."""
+    return [name for name, entry in zip(names, entries, strict=True) if entry.reduced]
 
 
 def ranked(places: Iterable[tuple[str, int]]) -> list[str]:
@@ -126,7 +136,7 @@ def entry(board: Board, outcomes: Outcomes, columns: list[int], joint: bool) -> 
         return TableEntry(
             None, board.n_examples, unfinished=f"{cell.status}, {cell.n_done}/{board.n_examples}", cell=cell
         )
-    return TableEntry(cell.n_correct, cell.n_done, doubts=cell.doubts, cell=cell)
+    return TableEntry(cell.n_correct, cell.n_done, doubts=cell.doubts, cell=cell, reduced=cell.reduced)
 
 
 def union(board: Board, outcomes: Outcomes, columns: list[int]) -> TableEntry:
@@ -145,7 +155,13 @@ def _over(board: Board, outcomes: Outcomes, columns: list[int], count: Callable[
     left_out = f"{len(columns) - len(done)} of {words.plural(len(columns), 'cell')} not complete, left out"
     if not done:
         return TableEntry(None, board.n_examples, unfinished="not complete" if columns else "")
-    return TableEntry(count(done), board.n_examples, incomplete=left_out if len(done) < len(columns) else "")
+    fewer = sum(bool(outcomes.cells[i].reduced) for i in done)
+    return TableEntry(
+        count(done),
+        board.n_examples,
+        incomplete=left_out if len(done) < len(columns) else "",
+        reduced=f"{fewer} of {words.plural(len(done), 'cell')} on reduced budgets" if fewer else "",
+    )
 
 
 def published(board: Board) -> Table | None:

@@ -48,6 +48,7 @@ class _ApgdEngine(BatchEngine):
     targeted: ClassVar[bool] = False
     in_all = False  # a part of AutoAttack
     Settings = ApgdSettings
+    budget: ClassVar[tuple[str, ...]] = ("steps", "restarts")
 
     def work(self, examples: int) -> int:
         return examples * self.settings.restarts * self.settings.steps * getattr(self.settings, "targets", 1)
@@ -105,3 +106,4 @@ class ApgdT(_ApgdEngine):
     loss = "dlr"
     targeted = True
     Settings = ApgdTargetedSettings
+    budget: ClassVar[tuple[str, ...]] = ("steps", "restarts", "targets")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -71,6 +71,7 @@ class AutoAttack(BatchEngine):
     """AutoAttack (APGD-CE, APGD-T, FAB-T, Square; also its versions plus and rand): a cascade of parts."""
 
     Settings = AutoAttackSettings
+    budget: ClassVar[tuple[str, ...]] = ("parts", "steps", "targets", "queries")
     meaning = "AutoAttack: four attacks in a row, the usual reference"
     place = 10
     version = (

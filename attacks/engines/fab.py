@@ -129,6 +129,7 @@ class _FabEngine(BatchEngine):
     targeted: ClassVar[bool]
     in_all = False  # a part of AutoAttack
     Settings = FabSettings
+    budget: ClassVar[tuple[str, ...]] = ("steps", "restarts", "targets")
 
     def work(self, examples: int) -> int:
         return examples * self.settings.restarts * self.settings.steps * self.settings.targets

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import ClassVar, Literal
 
 from attacks.engines.pgd import PgdSettings, descend
 from attacks.parts import losses
@@ -31,6 +31,7 @@ class MultiTargeted(BatchEngine):
     """PGD on z_y − z_t towards each other class t, with restarts; keeps the best margin."""
 
     Settings = MultiTargetedSettings
+    budget: ClassVar[tuple[str, ...]] = ("steps", "restarts", "targets")
     meaning = "multi-targeted: gradient steps towards every other class in turn"
     place = 20
     version = "2"  # with PGD's step sizes

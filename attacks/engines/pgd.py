@@ -94,6 +94,7 @@ class Pgd(BatchEngine):
     """Projected gradient descent on the margin, with restarts; keeps the best margin."""
 
     Settings = PgdSettings
+    budget: ClassVar[tuple[str, ...]] = ("steps", "restarts")
     meaning = "projected gradient descent: many small steps along the source's gradient, from several random starts"
     place = 30
     version = "2"  # since 2 the steepest direction has steps that fall along a cosine, from two epsilons on

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -101,6 +101,7 @@ class Square(BatchEngine):
     """Random search with square windows: needs the logits only, no gradients."""
 
     Settings = SquareSettings
+    budget: ClassVar[tuple[str, ...]] = ("queries", "restarts")
     meaning = "Square: random squares, kept when they help; it needs no gradient"
     place = 40
     needs_gradient = False

@@ -12,16 +12,29 @@ from bench.store.schema import UNJUDGED
 from bench.support.printable import markup
 from bench.support.stats import wilson
 
+REDUCED = " (reduced)"
+
 
 def print_boards(boards: Iterable[Board], console: Console) -> None:
     for board in boards:
         console.print(board_table(board))
+        for line in reduced_budgets(board):
+            console.print(markup(line))
         if board.left_out:
             console.print(
                 f"partial: {len(board.left_out)} of {len(board.cells)} cells are not complete and do not count"
             )
         if unjudged := sum(cell.imported == UNJUDGED for cell in board.cells):
             console.print(f"imported: {unjudged} of {len(board.cells)} cells were not judged here and do not count")
+
+
+def reduced_budgets(board: Board) -> list[str]:
+    """What the attacks that try less than they were published with try, by that."""
+    names, found = attack_names(board.cells), dict[str, list[str]]()
+    for cell in board.cells:
+        if cell.reduced:
+            found.setdefault(f"{names[cell.attack_id]}: {cell.reduced}", []).append(cell.source)
+    return [f"reduced: {what} (on {', '.join(sources)})" for what, sources in found.items()]
 
 
 def board_table(board: Board) -> Table:
@@ -41,7 +54,9 @@ def board_table(board: Board) -> Table:
         )
     table.add_section()
     for attack, count in board.best_adversary.items():
-        table.add_row(markup(f"Best Adversary {attack}"), *_numbers(count, board.n_examples), str(board.n_examples), "")
+        reduced = REDUCED if board.is_reduced(attack) else ""
+        name = markup(f"Best Adversary {attack}{reduced}")
+        table.add_row(name, *_numbers(count, board.n_examples), str(board.n_examples), "")
     if board.best_known is None:
         table.add_row("Best Known", "–", "", "", "no complete cell")
     else:
@@ -54,7 +69,7 @@ def board_table(board: Board) -> Table:
 def _name(cell: Cell, attack: str) -> str:
     outside = "" if cell.inside_threat_model else " (outside the threat model)"
     imported = {None: "", UNJUDGED: " (imported, not judged)"}.get(cell.imported, " (imported)")
-    return f"{attack}@{cell.source}{outside}{imported}"
+    return f"{attack}@{cell.source}{REDUCED if cell.reduced else ''}{outside}{imported}"
 
 
 def _progress(cell: Cell, total: int) -> str:

@@ -6,7 +6,7 @@ A row of an older database, or one whose plug-in says nothing, goes by its bare 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any
 
 from bench.api import LAST_PLACE, Engine, SourceDescription, Strategy, kind_of
@@ -22,6 +22,8 @@ class AttackAbout:
     place: int = LAST_PLACE
     gradient_free: tuple[str, ...] = ()
     """The names of what uses no gradient, of the engine and its parts."""
+    reduced: str = ""
+    """How much less it tries than it was published with: '40 of 100 steps'; nothing where it is not known."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +50,23 @@ def of_engine(name: str, engine: Engine) -> About:
         "meaning": engine.explanation(),
         "place": engine.place,
         "gradient_free": [own for own, part in everything.items() if not part.needs_gradient],
+        "reduced": reduced(engine),
     }
+
+
+def reduced(engine: Engine) -> str:
+    """What is less than published: '40 of 100 steps, 1 of 10 restarts'; nothing if all of it is there.
+
+    A setting that is a list counts by its length.
+    """
+    published = type(engine).Settings()
+    amounts = [(name, _amount(engine.settings, name), _amount(published, name)) for name in engine.budget]
+    return ", ".join(f"{value:,} of {full:,} {name}" for name, value, full in amounts if value < full)
+
+
+def _amount(settings: Any, name: str) -> int:
+    value = getattr(settings, name)
+    return len(value) if isinstance(value, Sized) else int(value)
 
 
 def of_source(description: SourceDescription, strategy_name: str, strategy: type[Strategy]) -> About:
@@ -74,6 +92,7 @@ def read_attack(name: str, stored: Mapping[str, Any]) -> AttackAbout:
         meaning=about.text("meaning"),
         place=about.number("place"),
         gradient_free=about.texts("gradient_free"),
+        reduced=about.text("reduced"),
     )
 
 

@@ -31,10 +31,12 @@ class Step:
 
 
 def names(outcomes: Outcomes) -> list[str]:
-    """What each cell is called: attack@source; another setting of the same attack has a number."""
+    """What each cell is called: attack@source; another setting of the same attack has a number, a reduced one says so."""
     attacks = attack_names(outcomes.cells)
     sources = distinct({cell.source_id: cell.source for cell in outcomes.cells})
-    return [f"{attacks[cell.attack_id]}@{sources[cell.source_id]}" for cell in outcomes.cells]
+    reduced = (" (reduced)" if cell.reduced else "" for cell in outcomes.cells)
+    own = (f"{attacks[cell.attack_id]}@{sources[cell.source_id]}" for cell in outcomes.cells)
+    return [name + mark for name, mark in zip(own, reduced, strict=True)]
 
 
 def family(source: str) -> tuple[str, int] | None:

@@ -73,12 +73,23 @@ def sources_frame(boards: Iterable[Board], withstood: Mapping[tuple[int, int, in
             "examples": cell.n_done,
             "accuracy": percent(cell.accuracy),
             "accuracy_on_source": percent(withstood[board.id, cell.attack_id, cell.source_id] / cell.n_done),
+            "reduced": cell.reduced,
         }
         for board in boards
         for cell in board.cells
         if cell.n_done
     ]
-    columns = ["defence", "norm", "epsilon", "attack", "source", "examples", "accuracy", "accuracy_on_source"]
+    columns = [
+        "defence",
+        "norm",
+        "epsilon",
+        "attack",
+        "source",
+        "examples",
+        "accuracy",
+        "accuracy_on_source",
+        "reduced",
+    ]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -102,6 +113,7 @@ _BOARD_COLUMNS = (
     "partial",
     "preset",
     "updated",
+    "reduced",
 )
 _ANSWER = row_format.columns(row_format.newest())[1:]  # without the example's place
 _EXAMPLE_COLUMNS = ("defence", "norm", "epsilon", "attack", "source", "example", *_ANSWER)
@@ -129,6 +141,7 @@ _CELL_COLUMNS = (
     "doubts",
     "error",
     "imported",
+    "reduced",
 )
 
 
@@ -155,6 +168,7 @@ def _board_row(board: Board) -> dict[str, Any]:
         "partial": board.partial,
         "preset": board.preset,
         "updated": board.updated,
+        "reduced": len(board.reduced),
     }
 
 
@@ -184,6 +198,7 @@ def _cell_row(board: Board, cell: Cell) -> dict[str, Any]:
         "doubts": cell.doubts,
         "error": cell.error,
         "imported": cell.imported,
+        "reduced": cell.reduced,
     }
 
 

@@ -56,6 +56,11 @@ class Cell:
     def accuracy(self) -> float | None:
         return self.n_correct / self.n_done if self.n_done else None
 
+    @property
+    def reduced(self) -> str:
+        """How much less its attack tries than it was published with; nothing if it does not."""
+        return self.attack_about.reduced
+
 
 @dataclasses.dataclass(frozen=True)
 class Board:
@@ -97,6 +102,15 @@ class Board:
     def imported(self) -> dict[str, int]:
         """How many cells were imported, by whether they were judged here: judged, or unjudged."""
         return dict(collections.Counter(cell.imported for cell in self.cells if cell.imported))
+
+    @property
+    def reduced(self) -> tuple[Cell, ...]:
+        """The cells behind Best Known whose attacks try less than they were published with."""
+        return tuple(cell for cell in self.counted if cell.reduced)
+
+    def is_reduced(self, engine: str) -> bool:
+        """Whether that is so of any cell behind an engine's Best Adversary."""
+        return any(cell.attack == engine for cell in self.reduced)
 
     @property
     def partial(self) -> bool:

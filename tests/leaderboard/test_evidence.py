@@ -128,7 +128,7 @@ def test_the_papers_rows_are_its_table_3() -> None:
 def test_key_search_section() -> None:
     assert figures.key_search_section(None) is None
     guesses = [KeyGuess(i, f"meta-seed {i}", 20 + i // 2, 100, None, 0.0, 0.0) for i in range(49, -1, -1)]
-    guesses.insert(0, KeyGuess(987654321, "meta-seed 7, draw 3", 90, 100, None, 0.0, 0.0))
+    guesses.insert(0, KeyGuess(987654321, "meta-seed 7, draw 3", 90, 100, None, 0.0, 0.0, 540, 600))
     guesses.append(KeyGuess(99, "dropped", 2, 2, 2, 0.0, 0.0))
     search = KeySearch(
         1,
