@@ -23,6 +23,7 @@ from click.testing import CliRunner, Result
 from bench.api import BenchError
 from bench.cli import main
 from bench.models import artifacts
+from bench.store import leases
 from tests import packages, processes
 from tests.processes import bench
 from tests.stores import rows
@@ -316,6 +317,7 @@ def test_a_disk_that_is_full_at_any_write(
     """The disk grows by a few pages, and each time the run fails a little later: in tables, rows, images and pages."""
     packages.write(tmp_path / "packages", "here", "executors", "here", "here_module", HERE, "Here")
     monkeypatch.syspath_prepend(str(tmp_path / "packages"))
+    monkeypatch.setattr(leases, "SECONDS", 2.0)  # claims of a run that failed end with its process, which here goes on
     command = (*run("pgd@self", examples=12), "--shard-size", "3", "--executor", "here")
     kilobytes, failed = 200, list[str]()
     while (found := here(tmp_path, command, small_disk, kilobytes)).exit_code:
