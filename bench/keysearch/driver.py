@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from sqlalchemy.engine import Engine as Database
@@ -160,6 +160,7 @@ class SearchDriver:
         if stop_when_found and before.found:
             return 0
         scored, last = 0, time.monotonic()
+        candidates, numbers = list[KeyGuess](), dict[int, int]()
         self._unscored.clear()
         setup = self._setup(self._sample, self._race, self._to_the_end)
         try:
@@ -182,32 +183,44 @@ class SearchDriver:
                     if candidate or time.monotonic() - last > SECONDS_BETWEEN_WRITES:
                         self._flush()
                         last = time.monotonic()
-                    found = candidate and before.reached(self._confirmed(guess, f"guess {number}", reporter))
+                    if candidate:
+                        numbers[guess.guess] = number
+                        candidates.append(guess)
+                    found = candidate and stop_when_found and self._confirmed([guess], numbers, reporter)
                     if found:
-                        self.found_at[guess.guess] = number
-                    if found and stop_when_found:
                         break
         finally:
             self._flush()
+        if not stop_when_found:
+            self._confirmed(candidates, numbers, reporter)
         return scored
 
     def _with_confirmed(self, before: KeySearch, reporter: Reporter) -> KeySearch:
         """The search with fresh images for every candidate: one that was stopped in between has some without."""
-        for guess in before.candidates:
-            if guess.fresh_images is None:
-                self._confirmed(guess, f"the key {guess.guess}", reporter)
+        self._confirmed([guess for guess in before.candidates if guess.fresh_images is None], {}, reporter)
         return self.stored()
 
-    def _confirmed(self, guess: KeyGuess, name: str, reporter: Reporter) -> KeyGuess:
-        """A stored guess that did well, scored on fresh images."""
-        reporter.say(f"{name}, {guess.origin}: right on {guess.correct} of {guess.images} images; trying fresh ones")
-        fresh = fresh_sample(self._target, self._sample, self.stored().fresh_images_needed)
+    def _confirmed(self, candidates: Sequence[KeyGuess], numbers: Mapping[int, int], reporter: Reporter) -> bool:
+        """Scores stored guesses that did well on fresh images; whether one of them breaks the defence."""
+        if not candidates:
+            return False
+        search, known = self.stored(), {guess.guess: guess for guess in candidates}
+        fresh = fresh_sample(self._target, self._sample, search.fresh_images_needed)
         count = len(fresh.images)
-        race = Race(self._race.floor, self._race.error, count)
-        (score,) = scores(self._setup(fresh, race, to_the_end=True), [guess.guess])
-        key_searches.confirm(self._db, self.id, guess.guess, score.correct, count)
-        reporter.say(f"{name}, {guess.origin}: right on {score.correct} of {count} fresh images")
-        return dataclasses.replace(guess, fresh_correct=score.correct, fresh_images=count)
+        setup = self._setup(fresh, Race(self._race.floor, self._race.error, count), to_the_end=True)
+        with reporter.track("trying fresh images", len(candidates)) as tracker:
+            for score in scores(setup, list(known)):
+                key_searches.confirm(self._db, self.id, score.key, score.correct, count)
+                guess = dataclasses.replace(known[score.key], fresh_correct=score.correct, fresh_images=count)
+                reporter.say(
+                    f"{guess.origin}: right on {guess.correct} of {guess.images} images, and on {score.correct} of {count} "
+                    "fresh ones"
+                )
+                known[score.key] = guess
+                tracker.advance(1)
+        found = [guess.guess for guess in known.values() if search.reached(guess)]
+        self.found_at |= {guess: numbers[guess] for guess in found if guess in numbers}
+        return bool(found)
 
     def _missing(self, guesses: Iterable[Guess], before: KeySearch, tracker: Tracker) -> Iterator[int]:
         """The guesses to score: not those that are stored, or that came before."""

@@ -76,7 +76,7 @@ class KeySearch:
     @property
     def too_low(self) -> float:
         """An accuracy that is clearly not the private key's."""
-        return self.defended_accuracy - min(GAP, self.defended_accuracy / 4)
+        return self.defended_accuracy - min(GAP, self.defended_accuracy / 2)
 
     def is_candidate(self, guess: KeyGuess) -> bool:
         """Whether a guess may be as good as the private key: scored on all images, its interval reaches that accuracy.

@@ -232,7 +232,7 @@ def test_a_lucky_guess_is_no_break(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("accuracy", [0.2, 0.64, 0.8, 0.93, 1.0])
 def test_fresh_images_miss_the_right_key_and_take_a_wrong_one_as_rarely_as_is_said(accuracy: float) -> None:
-    """Simulated: no right key of 2,000 is missed, and no key ten points worse (or a quarter) taken for it."""
+    """Simulated: no right key of 2,000 is missed, and no key ten points worse (or half as good) taken for it."""
     search = KeySearch(
         1, "d", {}, "k", "w", "x", "training", 100, True, accuracy, 1000, accuracy - 0.05, 1e-4, "", "", "", ()
     )

@@ -225,6 +225,7 @@ def test_what_they_say_of_themselves_is_stored(run: Path) -> None:
     assert attacks["tandem"] == {
         "label": "Tandem", "meaning": "uphill first, then dice for what is left", "place": 1,
         "gradient_free": ["tandem-dice"],
+        "reduced": "",
     }  # fmt: skip
     assert attacks["dice"]["gradient_free"] == ["dice"]
     assert attacks["dice"]["meaning"] == "Throws dice: breaks everything, without gradients."
