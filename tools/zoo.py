@@ -2,6 +2,7 @@
 
 python tools/zoo.py                      all of them, one after the other; interrupted, it goes on where it was
 python tools/zoo.py linac linac@bypass   only these
+python tools/zoo.py --preset FILE.toml   by the recipes of another preset than the default
 
 Each is kept in half precision as soon as it is trained, and what is trained later starts from, or attacks, exactly
 what ships. The accuracies of the manifest are of the halves, on all test images.
@@ -9,6 +10,7 @@ what ships. The accuracies of the manifest are of the halves, on all test images
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import sys
@@ -19,6 +21,7 @@ from bench import keys, spec
 from bench.evaluation import zoo
 from bench.models import artifacts, weights
 from bench.models.artifacts import Artifact
+from bench.spec import Spec
 from bench.support import devices
 from bench.support.fingerprint import of_file
 from bench.vault.here import VaultHere
@@ -35,14 +38,14 @@ NAMES = [
 ]
 
 
-def main(wanted: list[str]) -> None:
+def main(wanted: list[str], preset: str) -> None:
     if odd := [name for name in wanted if name not in NAMES]:
         sys.exit(f"'{odd[0]}' is not in the zoo; it has {', '.join(NAMES)}")
     devices.configure(training=True)
     found = {entry.name: artifacts.find(entry.fingerprint) for entry in _listed()}
     for name in NAMES:
         if not wanted or name in wanted:
-            found[name] = obtained(name)
+            found[name] = obtained(name, spec.resolve(preset))
             zoo.write_manifest(NAMES, {name: artifact for name, artifact in found.items() if artifact})
     used = {artifact.path for artifact in found.values() if artifact}
     for path in sorted(artifacts.ZOO.glob("*/artifact.json")):
@@ -54,15 +57,15 @@ def _listed() -> list[zoo.ZooEntry]:
     return zoo.manifest() if zoo.MANIFEST.exists() else []
 
 
-def obtained(name: str) -> Artifact:
+def obtained(name: str, by: Spec) -> Artifact:
     """The model of this name in the zoo; trained, put there and measured if need be."""
-    identity = zoo.ZooBuilder(spec.resolve("laptop"), VAULT, print, may_train=True).fingerprint(name)
+    identity = zoo.ZooBuilder(by, VAULT, print, may_train=True).fingerprint(name)
     artifact = artifacts.find(identity)
     assert artifact is not None
     if artifact.path.parent != artifacts.ZOO:
         halve(artifact)
     if identity not in {entry.fingerprint for entry in _listed()}:
-        accuracy = zoo.ZooBuilder(spec.resolve("laptop"), VAULT, print).accuracy(name)
+        accuracy = zoo.ZooBuilder(by, VAULT, print).accuracy(name)
         _record(identity, clean_accuracy=accuracy)
     artifact = artifacts.find(identity)
     assert artifact is not None
@@ -91,4 +94,8 @@ def _record(identity: str, **values: float) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(description="Trains the models that come with the package.")
+    parser.add_argument("names", nargs="*", help="only these")
+    parser.add_argument("--preset", default="laptop", help="whose recipes")
+    asked = parser.parse_args()
+    main(asked.names, asked.preset)

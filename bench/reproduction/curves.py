@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import pandas as pd
@@ -29,7 +30,11 @@ def surrogates(sizes: Sizes, results: Results) -> list[Figure]:
         ends = {kind: _published_ends(kind, norm) for kind in _PAPER_TABLES}
         total = own.board.n_examples if own else 1
         clean = own.board.clean.n_correct if own and own.board.clean else None
-        found.append(figures.surrogates(norm, curves, total, clean, ends))
+        drawn = figures.surrogates(norm, curves, total, clean, ends)
+        engines = [engine for engine in sizes.engines if own and own.board.is_reduced(engine)]
+        if engines:
+            drawn = dataclasses.replace(drawn, caption=f"{drawn.caption} On reduced budgets: {', '.join(engines)}.")
+        found.append(drawn)
     return found
 
 
@@ -77,6 +82,8 @@ def sensitivity(name: str, sizes: Sizes, results: Results) -> Figure:
     ]
     title = paper.TITLES[name]
     caption = f"PGD from {sizes.sweep_source} on LINAC with this one setting changed. Whiskers: 95 % interval. {DASHED}"
+    if budgets := sorted({entry.reduced for row in ours.values() for _, entry in row if entry.reduced}):
+        caption += f" On a reduced budget: {'; '.join(budgets)}."
     return Figure(name, title, caption, svg.lines(lines, axis, title=title), _frame(sweep.setting, ours, published))
 
 
@@ -109,8 +116,8 @@ def _frame(
             rows.append(
                 (
                     setting, value, norm, attack, entry.count, entry.total or None, percent(entry.share),
-                    there.get(value), entry.unfinished,
+                    there.get(value), entry.unfinished, entry.reduced,
                 )
             )  # fmt: skip
-    names = ["setting", "value", "norm", "attack", "correct", "examples", "accuracy", "paper", "missing"]
+    names = ["setting", "value", "norm", "attack", "correct", "examples", "accuracy", "paper", "missing", "reduced"]
     return pd.DataFrame(rows, columns=names).astype({"correct": "Int64", "examples": "Int64"})

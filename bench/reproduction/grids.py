@@ -91,6 +91,7 @@ def frame(found: list[Grid]) -> pd.DataFrame:
                     (
                         grid.norm, grid.epsilon, measure, column, ours.count, ours.total or None, percent(ours.share),
                         low and round(low, 2), high and round(high, 2), pair.published, ours.unfinished or ours.incomplete,
+                        ours.reduced,
                     )
                 )  # fmt: skip
     names = [
@@ -105,13 +106,15 @@ def frame(found: list[Grid]) -> pd.DataFrame:
         "high",
         "paper",
         "missing",
+        "reduced",
     ]
     table = pd.DataFrame(rows, columns=names)
     return table.astype({"correct": "Int64", "examples": "Int64"})
 
 
 def tabular(found: list[Grid], comment: str) -> str:
-    """The table in LaTeX: our numbers, the paper's in brackets, a star where cells are missing."""
+    """The table in LaTeX: our numbers, the paper's in brackets; a star where cells are missing, a dagger where budgets are
+    reduced."""
     parts = [
         [
             [
@@ -129,5 +132,7 @@ def tabular(found: list[Grid], comment: str) -> str:
 
 def _both(pair: ComparedNumber) -> str:
     ours = latex.escaped(words.share(pair.ours.count, pair.ours.total))
-    mark = "$^*$" if pair.ours.incomplete else ""
-    return f"{ours}{mark}" + ("" if pair.published is None else f" ({pair.published:.2f})")
+    marks = ("*" if pair.ours.incomplete else "") + (r"\dagger" if pair.ours.reduced else "")
+    return f"{ours}{f'$^{{{marks}}}$' if marks else ''}" + (
+        "" if pair.published is None else f" ({pair.published:.2f})"
+    )

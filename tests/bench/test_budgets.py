@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from bench import registry
+from bench.reproduction import grids
+from bench.reproduction.grids import ComparedNumber, Grid
+from bench.reproduction.reproduced import Reproduced
+from bench.reproduction.writing import write_files
 from bench.store import descriptions
+from leaderboard.reproductions import Record
+from leaderboard.tables import TableEntry
 from tests.processes import bench
 
 BUDGETS = {
@@ -93,3 +99,15 @@ def test_every_number_of_it_on_the_pages_says_it(world: Path) -> None:
     assert names == {"pgd@self (reduced)", "apgd-ce@self"}, "who breaks what"
     (index,) = (site / "examples").rglob("index.js")
     assert set(re.findall(r'"name": ?"([^"]*pgd[^"]*)"', index.read_text())) == {"pgd@self (reduced)", "apgd-ce@self"}
+
+
+def test_the_papers_tables_made_again_say_it(tmp_path: Path) -> None:
+    numbers = [ComparedNumber(TableEntry(20, 50, reduced=SAID), 12.5), ComparedNumber(TableEntry(30, 50), 40.0)]
+    table = Grid("linf", 8 / 255, ["nominal", "bypass"], {"pgd": numbers})
+    item = Reproduced("table1", grids.frame([table]), True, grids=[table])
+    record = Record("laptop", "2026-01-01T00:00:00", True, 50, "bench reproduce table1", [], [])
+    page = write_files(tmp_path, item, record)
+    assert re.findall(r'class="reduced" title="([^"]+)"', page.read_text()) == [SAID]
+    rows = list(csv.DictReader(page.with_suffix(".csv").open()))
+    assert {row["column"]: row["reduced"] for row in rows} == {"nominal": SAID, "bypass": ""}
+    assert r"40.00$^{\dagger}$ (12.50) & 60.00 (40.00)" in page.with_suffix(".tex").read_text()
