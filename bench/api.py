@@ -17,6 +17,8 @@ from bench.attacker_keys import attacker_key as attacker_key
 from bench.batches import each_image as each_image
 from bench.errors import BenchError as BenchError
 from bench.errors import UsageError as UsageError
+from bench.health import Finding as Finding
+from bench.health import HealthBudget as HealthBudget
 from bench.norms import Ball as Ball
 from bench.norms import Norm as Norm
 from bench.norms import SquareMoves as SquareMoves
@@ -182,6 +184,8 @@ class Attacked:
     """Signs that the result may flatter the defence (`bench.api.flags`): the number of examples each concerns.
 
     Names are of letters, digits and ` ._:+-`, up to 80; there are at most 100."""
+    examined: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """On how many examples a flag was looked for, where that was not done on all of them: what probes say."""
 
 
 Report = Callable[[int], None]
@@ -223,14 +227,18 @@ class Engine(Attack):
 
 
 class Probe(Plugin):
-    """A cheap test of a source, after an attack with gradients on it: what it finds is added to the attack's flags."""
+    """A check whether attacks on a source can be believed: of the source itself, once per ball, or of an attack on it.
 
-    @abc.abstractmethod
-    def flags(self, source: Source, batch: Batch, attacked: Attacked, work: int) -> Mapping[str, int]:
-        """Flag name to the number of examples it concerns. `work` is the attack's, per example: a probe costs little of it.
+    Every example is judged by itself, with its own seed, so that no batch or shard changes what is found.
+    """
 
-        Every example is judged by itself, with its own seed, so that no batch or shard changes what is found.
-        """
+    def of_source(self, source: Source, batch: Batch, budget: HealthBudget) -> Mapping[str, Finding]:
+        """What of a source with gradients, on these examples, speaks against attacks on it: by the name of a flag."""
+        return {}
+
+    def of_attack(self, source: Source, batch: Batch, attacked: Attacked) -> Mapping[str, Finding]:
+        """What speaks against the result of an attack with gradients on these examples; it may cost little."""
+        return {}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -82,6 +82,10 @@ class Result:
         """One row per sign that a cell's result may flatter the defence."""
         return frames.doubts_frame(self._boards)
 
+    def health(self) -> pd.DataFrame:
+        """One row per source and check of it: on how many examples, and how many of them show a sign of weak attacks."""
+        return frames.health_frame(self._boards)
+
     def site(self, folder: str | Path) -> Path:
         """Builds the leaderboard of the whole store in a folder; returns its first page, which opens without a server."""
         with opened(self.db) as database:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import norms, registry
-from bench.api import Defence, UsageError
+from bench.api import Defence, HealthBudget, UsageError
 from bench.registry import did_you_mean
 
 PRESETS = Path(__file__).parent / "presets"
@@ -39,6 +39,8 @@ class Spec:
     """Strategy settings against a defence or `all`, by strategy: against.linac.transfer.surrogates."""
     reproduce: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """How much of the paper's tables and figures `bench reproduce` runs: the fields of `reproduction.sizes`."""
+    health: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """How much is checked of sources and attacks: the fields of `HealthBudget`, and a table of them by kind of source."""
     gallery: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """How fine the figures of `bench.reproduction.gallery` are."""
 
@@ -52,6 +54,18 @@ class Spec:
         layers = (self.against.get("all", {}), self.against.get(defence, {}))
         names = {name for layer in layers for name in layer}
         return {name: {k: v for layer in layers for k, v in layer.get(name, {}).items()} for name in sorted(names)}
+
+    def health_of(self, kind: str) -> HealthBudget:
+        """How much is checked of a source of this kind, and of the attacks on it."""
+        common = {name: value for name, value in self.health.items() if not isinstance(value, Mapping)}
+        fields = {**common, **self.health.get(kind, {})}
+        known = [field.name for field in dataclasses.fields(HealthBudget)]
+        if odd := [name for name in fields if name not in known]:
+            raise UsageError(
+                f"preset {self.preset}: health has no field '{odd[0]}'{did_you_mean(odd[0], known)}; it has "
+                f"{', '.join(known)}, and a table of them for a kind of source"
+            )
+        return HealthBudget(**fields)
 
     def recipes_of(self, roles: Sequence[str] | None, defence: str) -> dict[str, dict[str, Any]]:
         """The recipes of these roles against a defence, and of the undefended network that others start from; None: all."""
@@ -108,7 +122,7 @@ def resolve(
     count = values.get("examples", 0) if examples is None else examples
     if count < 1:
         raise UsageError(f"examples is {count}; it must be at least 1")
-    return Spec(
+    spec = Spec(
         preset=Path(preset).stem,
         dataset=dataset or values.get("dataset", "cifar10"),
         examples=count,
@@ -122,13 +136,17 @@ def resolve(
         defences=values.get("defences", {}),
         against=values.get("against", {}),
         reproduce=values.get("reproduce", {}),
+        health=values.get("health", {}),
         gallery=values.get("gallery", {}),
     )
+    for kind in ("", *(name for name, value in spec.health.items() if isinstance(value, Mapping))):
+        spec.health_of(kind)  # a field that is none is refused
+    return spec
 
 
 _TABLES = {
     "epsilon": 1, "training": 1, "recipes": 2, "engines": 2, "defences": 2, "budgets": 3, "against": 3, "reproduce": 1,
-    "gallery": 1,
+    "gallery": 1, "health": 1,
 }  # fmt: skip
 """Fields of a preset that are tables: of values (1), of tables of values (2), of tables of tables of them (3)."""
 

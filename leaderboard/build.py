@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy.engine import Engine as Database
 
+from bench.api import flags
 from bench.store import frames, key_searches, on_sources, outcomes, queries
 from bench.store.key_searches import KeySearch
 from bench.store.queries import Board
@@ -35,6 +36,7 @@ def build(
     site, boards = Folder(folder), queries.boards(database)
     site.frame("boards", frames.boards_frame(boards))
     site.frame("cells", frames.cells_frame(boards))
+    site.frame("health", frames.health_frame(boards))
     for path in sorted((HERE / "static").iterdir()):
         site.copy(path, f"static/{path.name}")
     site.copy(HERE / "paper_results.csv", "paper_results.csv")
@@ -50,7 +52,9 @@ def build(
     site.frame("data/comparison", compare.pairs_frame(groups))
     pages.page("compare.html", "compare.html", groups=groups, paper_rows=[(n, paper.table3(n)) for n in paper.EPSILONS])
     pages.page("paper.html", "paper.html", items=reproductions.items(folder))
-    pages.page("about.html", "about.html", doubts=home.all_doubts(boards), **terms.everything(boards))
+    pages.page(
+        "about.html", "about.html", doubts=home.all_doubts(boards), checks=flags.MEANINGS, **terms.everything(boards)
+    )
     first = pages.page("index.html", "home.html", **home.context(contestants))
     site.finish()
     return first

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench import norms
-from bench.store import evidence
+from bench.store import evidence, frames
+from bench.store.health import SourceHealth
 from bench.store.key_searches import KeySearch
 from bench.store.outcomes import Outcomes, RunRecord
 from bench.store.queries import Board, Cell, attack_names
@@ -45,7 +46,9 @@ class Section:
     breakers: list[tuple[str, evidence.Breaker]]
     parts: list[tuple[str, list[tuple[str, int]]]]  # what each part of an attack broke on its source
     cover: list[tuple[str, evidence.Step]]
-    doubts: list[tuple[str, str, str]]
+    doubts: list[tuple[list[str], str, str]]  # the cells that are doubtful, why, and what that means
+    checks: list[str]  # what is looked for in sources
+    health: list[tuple[str, SourceHealth | None]]  # what was found of each source with gradients
     failures: list[tuple[str, str]]
     strategy_meanings: list[tuple[str, str]]
     engines: list[Term]
@@ -103,6 +106,7 @@ def section(
     if surrogates is not None:
         site.text(f"{data}-surrogates.csv", surrogates.data.to_csv(index=False))
     breakers, cover = evidence.breakers(outcomes), evidence.cover(outcomes)
+    site.frame(f"{data}-health", frames.health_frame([board]))
     site.frame(f"{data}-breakers", tables.breakers_frame(outcomes))
     site.frame(f"{data}-cover", tables.cover_frame(outcomes))
     name_of = evidence.names(outcomes)
@@ -119,11 +123,9 @@ def section(
         breakers=[(name_of[b.column], b) for b in breakers],
         parts=_parts(board, attacks, by_part),
         cover=[(name_of[s.column], s) for s in cover],
-        doubts=[
-            (f"{attacks[c.attack_id]}@{c.source}", name, meaning)
-            for c in board.cells
-            for name, meaning in c.doubts.items()
-        ],
+        doubts=_doubts(board, attacks),
+        checks=list(dict.fromkeys(name for found in board.health.values() for name in found.examined)),
+        health=_health(board),
         failures=[(f"{attacks[c.attack_id]}@{c.source}", c.error or "") for c in board.cells if c.status == "failed"],
         strategy_meanings=list(evidence.strategies(inside).values()),
         engines=terms.engines(board.cells),
@@ -171,6 +173,23 @@ def _epsilons(boards: Sequence[Board], norm: str) -> list[tuple[float, int, int,
         for epsilon, board in largest.items()
         if board.best_known is not None and board.clean is not None
     ]
+
+
+def _doubts(board: Board, attacks: Mapping[int, str]) -> list[tuple[list[str], str, str]]:
+    """Every doubt once, with the cells that it is about."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for cell in board.cells:
+        for doubt in cell.doubts.items():
+            found.setdefault(doubt, []).append(f"{attacks[cell.attack_id]}@{cell.source}")
+    return [(cells, *doubt) for doubt, cells in found.items()]
+
+
+def _health(board: Board) -> list[tuple[str, SourceHealth | None]]:
+    """The sources of attacks with gradients, in their order, and what was checked of them, if anything was."""
+    known = {name: found for name, found in board.health_by_name.items() if found.error is None}
+    places = {cell.source: cell.source_about.place for cell in board.cells}
+    names = tables.ranked((name, places[name]) for name in {*known, *board.unchecked})
+    return [(name, known.get(name)) for name in names]
 
 
 def _parts(board: Board, attacks: Mapping[int, str], by_part: ByPart) -> list[tuple[str, list[tuple[str, int]]]]:

@@ -33,7 +33,8 @@ CONTRACT = (
 MODELS = (*CONTRACT, *TENSORS, "bench.data", "bench.store", "bench.models")
 EVALUATION = (*MODELS, "bench.executors", "bench.keysearch", "bench.vault", "bench.evaluation", "bench.exchange")
 EVERYTHING = (
-    *EVALUATION, "ray", "attacks", "attacks.engines", "attacks.parts", "attacks.strategies", "bench.commands",
+    *EVALUATION, "ray", "attacks", "attacks.engines", "attacks.health", "attacks.parts", "attacks.strategies",
+    "bench.commands",
     "bench.cli", "bench.python_api", "bench.python_arguments", "bench.reproduction", "bench.result", "bench.site",
     "bench.testing", "defences", "leaderboard",
 )  # fmt: skip
@@ -42,6 +43,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # Plug-ins: the contract and their own package.
     "attacks": ("attacks.engines", "attacks.parts", "bench.api", *TENSORS),
     "attacks.engines": ("attacks.parts", "bench.api", *TENSORS),
+    "attacks.health": ("attacks", "attacks.engines", "attacks.parts", "bench.api", *TENSORS),
     "attacks.parts": ("bench.api", *TENSORS),
     "attacks.strategies": ("attacks.parts", "bench.api", *TENSORS),
     "defences": ("bench.api", *TENSORS),
@@ -52,9 +54,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "bench.batches": TENSORS,
     "bench.errors": (),
     "bench.flags": (),
+    "bench.health": ("bench.errors",),
     "bench.entry_points": ("bench.errors", "bench.support"),
     "bench.api": (
-        "bench.attacker_keys", "bench.batches", "bench.errors", "bench.flags", "bench.norms", "bench.sources", *TENSORS,
+        "bench.attacker_keys", "bench.batches", "bench.errors", "bench.flags", "bench.health", "bench.norms", "bench.sources",
+        *TENSORS,
     ),
     "bench.in_memory": ("bench.api", "bench.entry_points", "bench.registry", "bench.support"),
     "bench.key_checks": ("bench.api", "bench.keys", "bench.support"),

@@ -17,10 +17,11 @@ from bench.support.printable import printable, printable_json
 @format_option
 @click.option(
     "--what",
-    type=click.Choice(["cells", "boards", "sources"]),
+    type=click.Choice(["cells", "boards", "sources", "health"]),
     default="cells",
     show_default=True,
-    help="Rows of csv and json; sources says how the attacks did on the models they attacked.",
+    help="Rows of csv and json; sources says how the attacks did on the models they attacked, health what was checked "
+    "of those models.",
 )
 def results(db: str, form: str, what: str) -> None:
     """The stored results: tables for people, csv and json for programs."""
@@ -41,7 +42,8 @@ def results(db: str, form: str, what: str) -> None:
     if what == "sources":
         frame = frames.sources_frame(boards, withstood)
     else:
-        frame = frames.cells_frame(boards) if what == "cells" else frames.boards_frame(boards)
+        made = {"cells": frames.cells_frame, "boards": frames.boards_frame, "health": frames.health_frame}
+        frame = made[what](boards)
     if form == "csv":
         click.echo(printable(frame.to_csv(index=False)), nl=False)
     else:

@@ -12,10 +12,13 @@ from bench import registry
 from bench.api import BenchError, flags
 from bench.store import on_sources, queries, schema, writer
 from bench.store.database import retry_transient
+from bench.store.health import SourceHealth
 from bench.store.queries import Cell
 
 TRUST = {None: 2, schema.JUDGED: 1, schema.UNJUDGED: 0}
 """How far a cell is trusted in what it says of its source, by where it is from."""
+MANY = 10
+"""From so many successes on a source on, it says something that none carries over."""
 
 
 @retry_transient
@@ -46,11 +49,16 @@ def found(database: Database | Connection, board_id: int) -> dict[tuple[int, int
             if c.attack not in free[c.attack_id]
         }
         for cell in own:
-            counts = dict(cell.flags)
+            counts, words = dict(cell.flags), dict[str, str]()
             if cell.attack in free[cell.attack_id]:
                 others = [by_gradients[c.attack_id] for c in own if c.attack_id in by_gradients and _heard(c, cell)]
                 counts[flags.SQUARE_WINS] = beats_gradients(broken[cell.attack_id][0], others)
-            doubts[cell.attack_id, source_id] = _words(counts, board.n_examples)
+            elif source_id in board.health and cell.imported is None:
+                words = _of_source(board.health[source_id])
+            words |= _words(counts, cell.examined, board.n_examples)
+            doubts[cell.attack_id, source_id] = words | _not_carried_over(
+                on_sources.carried_over(database, board, cell)
+            )
     return doubts
 
 
@@ -78,10 +86,32 @@ def _by_gradients(parts: Sequence[str], free: set[str], broken: np.ndarray, part
     return broken & ~np.isin(part, [place for place, name in enumerate(parts) if name in free])
 
 
-def _words(counts: Mapping[str, int], examples: int) -> dict[str, str]:
-    """The doubts that so many flags raise, each with the number of examples it concerns."""
-    found = flags.doubtful(counts, examples)
-    return {name: f"{meaning} ({counts[name]} of {examples} examples)" for name, meaning in found.items()}
+def _words(counts: Mapping[str, int], examined: Mapping[str, int], examples: int) -> dict[str, str]:
+    """The doubts that so many flags raise, each with the number of examples it concerns, of those it was looked for on."""
+    found = {}
+    for name, count in counts.items():
+        looked_at = examined.get(name, examples)
+        if flags.is_doubt(name, count, looked_at):
+            found[name] = f"{flags.MEANINGS.get(name, name)} ({count} of {looked_at} examples)"
+    return found
+
+
+def _of_source(health: SourceHealth) -> dict[str, str]:
+    """The doubts that the checks of a source raise about attacks with gradients on it."""
+    return {
+        name: f"{flags.MEANINGS.get(name, name)} ({count} of {health.examined.get(name, 0)} examples, by the source's check)"
+        for name, count in health.flags.items()
+        if health.is_doubt(name)
+    }
+
+
+def _not_carried_over(counts: tuple[int, int]) -> dict[str, str]:
+    """The doubt about an attack that succeeds so many times on its source, and so many of those on the defended model."""
+    successes, carried = counts
+    if carried or successes < MANY:
+        return {}
+    meaning = flags.MEANINGS[flags.NOT_CARRIED_OVER]
+    return {flags.NOT_CARRIED_OVER: f"{meaning} ({carried} of {successes} successes)"}
 
 
 def gradient_free(cell: Cell) -> set[str]:

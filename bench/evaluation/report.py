@@ -20,6 +20,8 @@ def print_boards(boards: Iterable[Board], console: Console) -> None:
         console.print(board_table(board))
         for line in reduced_budgets(board):
             console.print(markup(line))
+        if board.unchecked:
+            console.print(markup(f"not checked for signs of weak attacks: {', '.join(board.unchecked)}"))
         if board.left_out:
             console.print(
                 f"partial: {len(board.left_out)} of {len(board.cells)} cells are not complete and do not count"

@@ -49,13 +49,6 @@ def rows_of(start: int, labels: np.ndarray, verdict: Verdict, attacked: Attacked
     ]
 
 
-def untouched(clean: np.ndarray) -> Attacked:
-    """The unperturbed images (N×H×W×3) as an attack that does nothing."""
-    count = len(clean)
-    zeros, none = np.zeros(count, np.int64), np.full(count, -1, np.int32)
-    return Attacked(clean, zeros.astype(bool), zeros.astype(np.float32), none, none, zeros, zeros)
-
-
 def _finite(value: float) -> float:
     """JSON and some databases know no NaN or infinity; an unknown margin is 0."""
     return float(value) if np.isfinite(value) else 0.0

@@ -9,7 +9,6 @@ import functools
 import importlib.metadata
 import json
 import platform
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,8 +20,9 @@ from sqlalchemy.engine import Engine as Database
 import bench
 from bench import plan, registry
 from bench.api import Attacked, Batch, BenchError, Engine
-from bench.evaluation import doubts, images, rows
+from bench.evaluation import checking, doubts, images, rows
 from bench.evaluation.contest import Contest
+from bench.executors import replies
 from bench.executors.base import AttackTask, Executor, Limits, Outcome
 from bench.executors.base import start as start_executor
 from bench.models import remote
@@ -31,7 +31,7 @@ from bench.store import identity, leases, schema, writer
 from bench.store.identity import Row
 from bench.store.schema import CLEAN
 from bench.store.writer import CellKey, ShardResult
-from bench.support import devices
+from bench.support import checkout, devices
 from bench.support.progress import Reporter, Tracker
 from bench.support.text import one_line, several_lines
 
@@ -139,7 +139,7 @@ class Run:
                     {"bench": bench.__version__, "python": platform.python_version(), **versions}
                 ),
                 "device": devices.describe(),
-                "git_commit": _git_commit(),
+                "git_commit": checkout.git_commit(),
             },
         )
 
@@ -148,13 +148,17 @@ class Run:
         cells = self._planned(contest, pairs)
         self._judge_clean([cell for cell in cells if cell.pair is None])
         open_cells = [cell for cell in cells if cell.pair is not None and cell.shards]
-        if open_cells:
-            if not self._executor.shares_files:
-                remote.offer(contest.weights.parent)
-            self._attack(self._executor, [cell for cell in open_cells if not cell.needs_key])
-            self._attack(contest.vault.executor(self.reporter.say), [cell for cell in open_cells if cell.needs_key])
-            for board_id in {cell.key[0] for cell in open_cells}:
-                doubts.update(self.database, board_id)
+        if open_cells and not self._executor.shares_files:
+            remote.offer(contest.weights.parent)
+        unchecked = checking.unchecked(self.database, cells)
+        for needs_key in (False, True):
+            own, sources = ([cell for cell in some if cell.needs_key is needs_key] for some in (open_cells, unchecked))
+            if own or sources:
+                executor = contest.vault.executor(self.reporter.say) if needs_key else self._executor
+                self._attack(executor, own)
+                checking.check(self.database, executor, sources, self.options, self.reporter)
+        for board_id in {cell.key[0] for cell in (*open_cells, *unchecked)}:
+            doubts.update(self.database, board_id)
         return cells
 
     def finish(self) -> None:
@@ -205,7 +209,7 @@ class Run:
                 if self._claims.take(cell.key, start, stop):
                     took += 1
                     self._store(
-                        cell, start, stop, rows.untouched(cell.contest.images[start:stop]), 0.0, "driver", False
+                        cell, start, stop, replies.unchanged(cell.contest.images[start:stop]), 0.0, "driver", False
                     )
             if not took:
                 self._wait(cells)
@@ -313,7 +317,8 @@ class Run:
             images.save(self._folder, cell.fingerprint, start, stop, attacked.images) if keep else (None, None)
         )
         found = rows.rows_of(start, labels, verdict, attacked)
-        result = ShardResult(start, stop, found, worker, seconds, attacked.flags, cell.parts, file, digest)
+        said = (attacked.flags, cell.parts, file, digest, attacked.examined)
+        result = ShardResult(start, stop, found, worker, seconds, *said)
         writer.record_shard(self.database, cell.key, result, len(contest.examples))
 
     def _task(self, index: int, cell: PlannedCell, start: int, stop: int) -> AttackTask:
@@ -329,18 +334,9 @@ class Run:
             self.options.batch_size,
         )
         setup, settings = contest.setup(self.options.may_train), dataclasses.asdict(pair.settings)
-        return AttackTask(index, setup, pair.engine, settings, pair.source, pair.strategy, batch)
+        probed = max(0, min(checking.budget(cell).attacked, stop) - start)
+        return AttackTask(index, setup, pair.engine, settings, pair.source, pair.strategy, batch, probed)
 
     def _work(self, cell: PlannedCell, examples: int) -> int:
         assert cell.engine is not None
         return cell.engine.work(examples)
-
-
-def _git_commit() -> str | None:
-    try:
-        found = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5
-        )
-        return found.stdout.strip() or None if found.returncode == 0 else None
-    except (OSError, subprocess.TimeoutExpired):
-        return None

@@ -33,13 +33,16 @@ class Format:
     """The version of all its rows; None where the manifest says it."""
 
 
+_UNCHECKED: Mapping[str, Mapping[str, Any]] = {"cell": {"examined_json": "{}"}}
 FORMATS = {
     "bench-results-1": Format(
-        {"attack": {"about_json": None}, "source": {"about_json": None}, "shard": {"rows_version": 1}}, rows_version=1
+        {**_UNCHECKED, "attack": {"about_json": None}, "source": {"about_json": None}, "shard": {"rows_version": 1}},
+        rows_version=1,
     ),
-    "bench-results-2": Format(),
+    "bench-results-2": Format(_UNCHECKED),
+    "bench-results-3": Format(),
 }
-WRITTEN = "bench-results-2"
+WRITTEN = "bench-results-3"
 
 
 def dtype(column: str) -> type[np.float64] | type[np.int64]:

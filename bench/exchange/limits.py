@@ -89,7 +89,7 @@ def json_problem(name: str, value: Any) -> str | None:
         return "has signs that are no letters"
     if name == "parts_json" and not (len(value) < _SMALL and all(isinstance(part, str) for part in value)):
         return "is no list of names"
-    if name == "flags_json" and not all(_is_count(count) for count in value.values()):
+    if name in ("flags_json", "examined_json") and not all(_is_count(count) for count in value.values()):
         return "is no table of counts"
     if name == "doubts_json" and not all(isinstance(words, str) for words in value.values()):
         return "is no table of words"

@@ -183,14 +183,15 @@ class _Merging:
             imports.made_row(self._connection, self._import_id, kind, row_id)
 
     def _write_shards(self, key: CellKey, here: CellKey, cell: Row, rows: Rows, n_examples: int) -> None:
-        flags, parts = json.loads(cell["flags_json"]), json.loads(cell["parts_json"])
+        flags, examined = json.loads(cell["flags_json"]), json.loads(cell["examined_json"])
+        parts = json.loads(cell["parts_json"])
         by_example = {row["example_idx"]: row for row in rows}
         for shard in self._shards.get(key, []):
             span = (shard["start"], shard["stop"])
             name, digest, _ = self._images.get(key, {}).get(span, (None, None, None))
             own = [by_example[example] for example in range(*span)]
-            result = ShardResult(*span, own, "imported", shard["seconds"], flags, parts, name, digest)
+            result = ShardResult(*span, own, "imported", shard["seconds"], flags, parts, name, digest, examined)
             writer.put_shard(self._connection, here, result, n_examples)
-            flags = {}  # they are of the whole cell: counted once
+            flags, examined = {}, {}  # they are of the whole cell: counted once
             if name is not None and digest is not None:
                 self.files[name] = digest

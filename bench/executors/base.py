@@ -66,6 +66,13 @@ class AttackTask:
     source: str
     strategy: str
     batch: Batch
+    probed: int = 0
+    """The first so many examples of the batch are checked after the attack (`bench.api.Probe.of_attack`)."""
+
+
+HEALTH = "health"
+"""In place of an engine: the source itself is checked (`bench.api.Probe.of_source`), by a `HealthBudget` as settings. What
+comes back is the images as they were, with flags."""
 
 
 @dataclasses.dataclass(frozen=True)

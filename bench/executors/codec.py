@@ -39,7 +39,8 @@ def encoded(message: Message) -> Frame:
         case TaskFinished(attacked, seconds):
             columns = {name: value for name in COLUMNS if (value := getattr(attacked, name)) is not None}
             arrays = {name: np.asarray(value).astype(COLUMNS[name].dtype) for name, value in columns.items()}
-            document = {"kind": "finished", "seconds": float(seconds), "flags": dict(attacked.flags)}
+            said = {"flags": dict(attacked.flags), "examined": dict(attacked.examined)}
+            document = {"kind": "finished", "seconds": float(seconds), **said}
             return Frame(document, {"images": attacked.images, **arrays})
         case _:
             raise TypeError(f"a worker sends no {type(message).__name__}")
@@ -81,9 +82,9 @@ def _attacked(fields: Fields, shape: tuple[int, ...]) -> Attacked:
     if columns["success"].max(initial=0) > 1:
         raise Malformed("success that is neither 0 nor 1")
     columns["success"] = columns["success"].astype(bool)
-    flags = fields.mapping("flags")
+    flags, examined = fields.mapping("flags"), fields.mapping("examined")
     try:
-        return checked(Attacked(images, flags=flags, **columns), shape)
+        return checked(Attacked(images, flags=flags, examined=examined, **columns), shape)
     except BenchError as error:
         raise Malformed(f"a result that cannot be ({error})") from None
 

@@ -14,7 +14,7 @@ from typing import Any
 from bench import norms, registry
 from bench.api import BenchError
 from bench.entry_points import Entry
-from bench.executors.base import AttackTask, Outcome, ReportProgress, Say, TakeTask
+from bench.executors.base import HEALTH, AttackTask, Outcome, ReportProgress, Say, TakeTask
 from bench.executors.child import error_report
 from bench.executors.worker import Attacker
 from bench.keys import PrivateKey
@@ -43,7 +43,8 @@ class KeyedExecutor:
         """There is nothing to end."""
 
     def _with_key(self, task: AttackTask) -> AttackTask:
-        used: list[Entry[Any]] = [registry.entry("attacks", name) for name in (task.engine, task.strategy)]
+        names = [name for name in (task.engine, task.strategy) if name != HEALTH]
+        used: list[Entry[Any]] = [registry.entry("attacks", name) for name in names]
         used.append(norms.entries()[task.batch.norm])  # its ball is part of the attack
         for entry in used:
             if not entry.built_in:

@@ -50,7 +50,15 @@ def checked(attacked: object, shape: Sequence[int]) -> Attacked:
         for name in COLUMNS
         if name != "part" or attacked.part is not None
     }
-    return Attacked(_images(attacked.images, shape), flags=_flags(attacked.flags, shape[0]), **columns)
+    flags, examined = (_counts(name, getattr(attacked, name), shape[0]) for name in ("flags", "examined"))
+    return Attacked(_images(attacked.images, shape), flags=flags, examined=examined, **columns)
+
+
+def unchanged(images: np.ndarray) -> Attacked:
+    """Images (N×H×W×3) as an attack that does nothing gives them back."""
+    count = len(images)
+    zeros, none = np.zeros(count, np.int64), np.full(count, -1, np.int32)
+    return Attacked(images, zeros.astype(bool), zeros.astype(np.float32), none, none, zeros, zeros)
 
 
 def _images(given: object, shape: Sequence[int]) -> np.ndarray:
@@ -82,10 +90,11 @@ def _column(name: str, given: Any, count: int) -> np.ndarray:
     return column if rule.kinds == "b" else column.astype(rule.dtype)
 
 
-def _flags(given: object, count: int) -> dict[str, int]:
+def _counts(what: str, given: object, count: int) -> dict[str, int]:
+    """Counts by the names of flags: how many of so many examples each concerns, or was looked for on."""
     if not isinstance(given, Mapping):
         raise BenchError(
-            f"the attack returned an object of type {_type(given)} as flags, not a mapping of names to counts"
+            f"the attack returned an object of type {_type(given)} as {what}, not a mapping of names to counts"
         )
     flags: dict[str, int] = {}
     for name, value in given.items():

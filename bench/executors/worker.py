@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bench import in_memory, registry
-from bench.api import Attacked, Batch, BenchError, Engine, Knowledge, Source
-from bench.executors.base import AttackTask, Say, Setup
-from bench.executors.replies import checked
+from bench.api import Attacked, Batch, BenchError, Engine, Finding, HealthBudget, Knowledge, Source
+from bench.executors.base import HEALTH, AttackTask, Say, Setup
+from bench.executors.replies import checked, unchanged
 
 
 class Attacker:
@@ -30,6 +30,8 @@ class Attacker:
     def run(self, task: AttackTask, report: Callable[[int], None]) -> Attacked:
         """The engine's result; raises BenchError if it is none that can be stored."""
         source = self.source(task.setup, task.strategy, task.source)
+        if task.engine == HEALTH:
+            return self._checked(source, task)
         key = (task.setup.weights, task.source, task.engine, repr(sorted(task.engine_settings.items())))
         if key not in self._engines:
             self._engines[key] = registry.engine(task.engine, task.engine_settings)
@@ -40,16 +42,25 @@ class Attacker:
             )
         shape = task.batch.images.shape
         attacked = checked(engine.run(source, task.batch, report), shape)
-        return checked(self._probed(engine, source, task.batch, attacked), shape)
-
-    def _probed(self, engine: Engine, source: Source, batch: Batch, attacked: Attacked) -> Attacked:
-        """Adds the flags that probes of the source (entry-point group `bench.probes`) raise after a gradient attack."""
-        if not engine.needs_gradient:
+        if not engine.needs_gradient or not task.probed:
             return attacked
-        flags = dict(attacked.flags)
+        return checked(self._probed(source, task, attacked), shape)
+
+    def _probed(self, source: Source, task: AttackTask, attacked: Attacked) -> Attacked:
+        """Adds what probes (entry-point group `bench.probes`) find of a gradient attack, on its first examples."""
+        first = slice(task.probed)
+        batch, part = _examples(task.batch, first), _results(attacked, first)
+        found: dict[str, Finding] = {}
         for probe in registry.probes(self._built_in_probes).values():
-            flags |= probe.flags(source, batch, attacked, engine.work(1))
-        return dataclasses.replace(attacked, flags=flags)
+            found |= probe.of_attack(source, batch, part)
+        return _with(attacked, found)
+
+    def _checked(self, source: Source, task: AttackTask) -> Attacked:
+        """What probes find of a source; the images are as they were."""
+        budget, found = HealthBudget(**task.engine_settings), dict[str, Finding]()
+        for probe in registry.probes(self._built_in_probes).values():
+            found |= probe.of_source(source, task.batch, budget)
+        return checked(_with(unchanged(task.batch.images), found), task.batch.images.shape)
 
     def source(self, setup: Setup, strategy: str, name: str) -> Source:
         """A strategy's source against a defended model, built (and trained) on first use."""
@@ -80,3 +91,29 @@ class Attacker:
                 defence, setup.defence_name, found.state, found.model, shape, classes, workshop, setup.guess
             )
         return self._knowledge[setup.weights]
+
+
+def _examples(batch: Batch, chosen: slice) -> Batch:
+    return dataclasses.replace(
+        batch, images=batch.images[chosen], labels=batch.labels[chosen], seeds=batch.seeds[chosen]
+    )
+
+
+def _results(attacked: Attacked, chosen: slice) -> Attacked:
+    """Some examples of an attack's result, without its counts over all of them."""
+    columns = {
+        field.name: value[chosen]
+        for field in dataclasses.fields(attacked)
+        if field.name not in ("flags", "examined") and (value := getattr(attacked, field.name)) is not None
+    }
+    return Attacked(**columns)
+
+
+def _with(attacked: Attacked, found: Mapping[str, Finding]) -> Attacked:
+    """An attack's result with what probes have found; what its engine has counted itself stays as it is."""
+    new = {name: finding for name, finding in found.items() if name not in attacked.flags}
+    return dataclasses.replace(
+        attacked,
+        flags={**attacked.flags, **{name: finding.found for name, finding in new.items() if finding.found}},
+        examined={name: finding.examined for name, finding in new.items()},
+    )

@@ -61,6 +61,20 @@ def doubts_frame(boards: Iterable[Board]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["defence", "norm", "attack", "source", "doubt", "meaning"])
 
 
+def health_frame(boards: Iterable[Board]) -> pd.DataFrame:
+    """One row per source and check of it: on how many examples, how many of them show the flag, whether that is a doubt."""
+    rows = [
+        {"board": board.id, "defence": board.defence, "norm": board.norm, "epsilon": board.epsilon, "source": source,
+         "check": name, "found": found.flags.get(name, 0), "examined": count,
+         "doubt": found.is_doubt(name), "seconds": round(found.seconds, 3)}
+        for board in boards
+        for source, found in board.health_by_name.items()
+        for name, count in found.examined.items()
+    ]  # fmt: skip
+    columns = ["board", "defence", "norm", "epsilon", "source", "check", "found", "examined", "doubt", "seconds"]
+    return pd.DataFrame(rows, columns=columns)
+
+
 def sources_frame(boards: Iterable[Board], withstood: Mapping[tuple[int, int, int], int]) -> pd.DataFrame:
     """One row per cell: its accuracy on the defended model, and on the source it attacked, over the same examples."""
     rows = [
@@ -142,6 +156,7 @@ _CELL_COLUMNS = (
     "error",
     "imported",
     "reduced",
+    "examined",
 )
 
 
@@ -199,6 +214,7 @@ def _cell_row(board: Board, cell: Cell) -> dict[str, Any]:
         "error": cell.error,
         "imported": cell.imported,
         "reduced": cell.reduced,
+        "examined": cell.examined,
     }
 
 

@@ -36,6 +36,37 @@ def successes(database: Database | Connection, board: Board, cell: Cell) -> tupl
     return np.array([row[0] for row in rows], bool), np.array([row[1] for row in rows], int)
 
 
+def carried_over(database: Database | Connection, board: Board, cell: Cell) -> tuple[int, int]:
+    """How often an attack changed an example that is right without it and deceived its own source, and how many of those
+    times the defended model too."""
+    if board.clean is None:
+        return 0, 0
+    attacked, clean = schema.result.alias("attacked"), schema.result.alias("clean")
+    query = (
+        sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(1 - attacked.c.correct), 0))
+        .select_from(
+            attacked.join(
+                clean,
+                (clean.c.board_id == attacked.c.board_id)
+                & (clean.c.example_idx == attacked.c.example_idx)
+                & (clean.c.attack_id == board.clean.attack_id)
+                & (clean.c.source_id == board.clean.source_id),
+            )
+        )
+        .where(
+            attacked.c.board_id == board.id,
+            attacked.c.attack_id == cell.attack_id,
+            attacked.c.source_id == cell.source_id,
+            attacked.c.source_success == 1,
+            attacked.c.distance > 0,
+            clean.c.correct == 1,
+        )
+    )
+    with reading(database) as connection:
+        successes, carried = connection.execute(query).one()
+    return int(successes), int(carried)
+
+
 def broken_by_part(database: Database, board_id: int, attacks: Sequence[int]) -> dict[tuple[int, int], dict[int, int]]:
     """By attack (of these) and source: how many examples each part of it, by its place, broke on the source."""
     result = schema.result.c

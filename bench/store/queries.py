@@ -17,10 +17,11 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.engine import Engine as Database
 
 from bench import norms
-from bench.store import about, schema
+from bench.store import about, health, schema
 from bench.store.best_known import best, rows_of
 from bench.store.database import reading
 from bench.store.descriptions import AttackAbout, SourceAbout, read_attack, read_source
+from bench.store.health import SourceHealth
 from bench.store.schema import CLEAN, UNJUDGED
 
 
@@ -51,6 +52,8 @@ class Cell:
     """The names of the engines that the attack is made of, if of several, as `result.part` counts them."""
     attack_about: AttackAbout
     source_about: SourceAbout
+    examined: dict[str, int] = dataclasses.field(default_factory=dict)
+    """On how many examples a flag was looked for, where not on all; empty if no probe has looked at its attack."""
 
     @property
     def accuracy(self) -> float | None:
@@ -83,6 +86,8 @@ class Board:
     cells: tuple[Cell, ...]
     best_known: int | None
     best_adversary: dict[str, int]
+    health: dict[int, SourceHealth] = dataclasses.field(default_factory=dict)
+    """What was checked of its sources, by their ids."""
 
     @property
     def counted(self) -> tuple[Cell, ...]:
@@ -102,6 +107,23 @@ class Board:
     def imported(self) -> dict[str, int]:
         """How many cells were imported, by whether they were judged here: judged, or unjudged."""
         return dict(collections.Counter(cell.imported for cell in self.cells if cell.imported))
+
+    @property
+    def health_by_name(self) -> dict[str, SourceHealth]:
+        """What was checked of its sources, by their names."""
+        names = {cell.source_id: cell.source for cell in self.cells}
+        return {names[source]: found for source, found in self.health.items() if source in names}
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """The sources of attacks with gradients that nothing is known of: no doubt about them says nothing."""
+        found = {
+            cell.source
+            for cell in self.cells
+            if cell.attack not in cell.attack_about.gradient_free
+            and not (cell.source_id in self.health and self.health[cell.source_id].error is None)
+        }
+        return tuple(sorted(found))
 
     @property
     def reduced(self) -> tuple[Cell, ...]:
@@ -217,6 +239,7 @@ def _board(connection: Connection, row: Any) -> Board:
         cells=attacks,
         best_known=best_known,
         best_adversary=best_adversary,
+        health=health.of_board(connection, row.id),
     )
 
 
@@ -258,6 +281,7 @@ def _cells(connection: Connection, board_id: int) -> list[Cell]:
             tuple(map(str, json.loads(row.parts_json))),
             read_attack(row.attack, about.from_json(row.attack_about)),
             read_source(row.source, row.strategy, about.from_json(row.source_about)),
+            json.loads(row.examined_json),
         )
         for row in connection.execute(query)
     ]

@@ -116,7 +116,21 @@ cell = Table(
     Column("error", Text),
     Column("updated", String(32), nullable=False),
     Column("imported", String(20)),  # NULL for this database's own runs; else JUDGED or UNJUDGED
+    # On how many examples a flag was looked for, where not on all: what probes of its attack examined
+    Column("examined_json", Text, nullable=False, server_default="{}"),
     PrimaryKeyConstraint("board_id", "attack_id", "source_id"),
+)
+health = Table(  # what was found of a source with gradients, once per board
+    "health",
+    metadata,
+    Column("board_id", Integer, ForeignKey("board.id"), nullable=False),
+    Column("source_id", Integer, ForeignKey("source.id"), nullable=False),
+    Column("flags_json", Text, nullable=False),
+    Column("examined_json", Text, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("error", Text),  # why it could not be checked
+    Column("updated", String(32), nullable=False),
+    PrimaryKeyConstraint("board_id", "source_id"),
 )
 shard = Table(
     "shard",

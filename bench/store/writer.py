@@ -36,6 +36,8 @@ class ShardResult:
     parts: Sequence[str]
     images_file: str | None
     images_sha256: str | None
+    examined: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """On how many of its examples a flag was looked for, where not on all."""
 
 
 @retry_transient
@@ -119,6 +121,7 @@ def _empty(values: Mapping[str, Any], imported: str | None) -> dict[str, Any]:
         "queries": 0,
         "seconds": 0.0,
         "flags_json": "{}",
+        "examined_json": "{}",
         "doubts_json": "{}",
         "parts_json": "[]",
         "updated": now(),
@@ -159,9 +162,6 @@ def put_shard(connection: Connection, key: CellKey, shard: ShardResult, n_exampl
         )
     )
     connection.execute(sa.insert(schema.result), [{**ids(key), **row} for row in rows])
-    flags = json.loads(row.flags_json)
-    for name, count in shard.flags.items():
-        flags[name] = flags.get(name, 0) + int(count)
     done = row.n_done + len(shard.rows)
     _set(
         connection,
@@ -171,12 +171,21 @@ def put_shard(connection: Connection, key: CellKey, shard: ShardResult, n_exampl
         gradients=row.gradients + sum(r["gradients"] for r in shard.rows),
         queries=row.queries + sum(r["queries"] for r in shard.rows),
         seconds=row.seconds + shard.seconds,
-        flags_json=json.dumps(flags, sort_keys=True),
+        flags_json=_added(row.flags_json, shard.flags),
+        examined_json=_added(row.examined_json, shard.examined),
         parts_json=json.dumps(list(shard.parts)),
         status="done" if done == n_examples else row.status,
         updated=now(),
     )
     return True
+
+
+def _added(stored: str, counts: Mapping[str, int]) -> str:
+    """Counts by name, as they are stored, with more of them."""
+    total = json.loads(stored)
+    for name, count in counts.items():
+        total[name] = total.get(name, 0) + int(count)
+    return json.dumps(total, sort_keys=True)
 
 
 @retry_transient

@@ -93,6 +93,7 @@ def of_task(task: AttackTask) -> tuple[Form, dict[str, np.ndarray]]:
         "engine_settings": dict(task.engine_settings),
         "source": task.source,
         "strategy": task.strategy,
+        "probed": task.probed,
         "norm": batch.norm,
         "epsilon": batch.epsilon,
         "batch_size": batch.batch_size,
@@ -110,4 +111,5 @@ def task_of(form: Form, arrays: Mapping[str, np.ndarray]) -> AttackTask:
     batch = Batch(
         arrays["images"], arrays["labels"], arrays["seeds"], form["norm"], form["epsilon"], form["batch_size"]
     )
-    return AttackTask(0, setup, form["engine"], form["engine_settings"], form["source"], form["strategy"], batch)
+    what = (form["engine"], form["engine_settings"], form["source"], form["strategy"])
+    return AttackTask(0, setup, *what, batch, form["probed"])

@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from attacks import probes
 from attacks.engines.apgd import ApgdCe, ApgdDlr, ApgdSettings, ApgdT, ApgdTargetedSettings
 from attacks.engines.autoattack import AutoAttack, AutoAttackSettings
 from attacks.engines.pgd import Pgd, PgdSettings
 from attacks.engines.square import Square, SquareSettings
 from attacks.parts.ledger import Ledger, flags_of_logits
 from attacks.parts.observed import Observed, nothing_observed
-from bench import registry
-from bench.api import Batch, ModelSource, flags
+from bench.api import ModelSource, flags
 from bench.evaluation.doubts import beats_gradients
 from tests.attacks.conftest import Network, a_batch
 from tests.attacks.test_engines import ignore
@@ -167,92 +165,6 @@ def test_square_does_not_hide_a_loss_that_no_gradient_step_moved() -> None:
     assert noted(still, moving) == noted(still) == {flags.STILL_LOSS: 2}
     assert noted(moving) == {}
     assert noted(none._replace(queries=none.queries + 9, low=tf.ones(2), high=tf.ones(2))) == {flags.STILL_LOSS: 2}
-
-
-def probed(source: Any, batch: Any, engine: Any = PGD, work: int = 1000) -> dict[str, int]:
-    """The flags that the probes raise about an attack of so many gradients per example."""
-    return by_probes(source, batch, engine.run(source, batch, ignore), work)
-
-
-def by_probes(source: Any, batch: Any, attacked: Any, work: int) -> dict[str, int]:
-    """The flags that all built-in probes raise."""
-    found: dict[str, int] = {}
-    for probe in registry.probes(only_built_in=True).values():
-        found |= probe.flags(source, batch, attacked, work)
-    return found
-
-
-@pytest.mark.parametrize("exact", [False, True])
-@pytest.mark.parametrize(("norm", "epsilon"), [("linf", 0.01), ("l2", 0.05)])
-def test_probes_of_an_honest_network_raise_none(
-    network: Any, sources: Any, exact: bool, norm: str, epsilon: float
-) -> None:
-    batch = a_batch(network, norm=norm, epsilon=epsilon)
-    assert not PGD.run(sources[exact], batch, ignore).success.all(), "some examples must be left to probe"
-    assert probed(sources[exact], batch) == {}
-
-
-def test_noise_that_beats_the_gradients_is_a_doubt(network: Any) -> Any:
-    def misleading(images: tf.Tensor) -> tf.Tensor:
-        # The right logits, with the gradient turned round.
-        logits = network(images)
-        return 2 * tf.stop_gradient(logits) - logits
-
-    batch = a_batch(network, count=40, epsilon=0.15)
-    found = probed(ModelSource("misleading", misleading), batch)
-    assert flags.NOISE_WINS in flags.doubtful(found, len(batch.labels))
-
-
-def test_probes_do_not_depend_on_batches_and_shards(network: Any) -> Any:
-    def quantised(images: tf.Tensor) -> tf.Tensor:
-        return network(tf.round(images * 4) / 4)
-
-    source, batch = ModelSource("quantised", quantised), a_batch(network, count=30, epsilon=0.1)
-    whole = probed(source, batch, work=200)
-    halves = [probed(source, probes.some(batch, rows), work=200) for rows in (np.arange(11), np.arange(11, 30))]
-    assert 0 < whole[flags.SURVIVES_ONE] < 30, "a small attack has only some of its examples probed"
-    assert whole == {name: sum(half.get(name, 0) for half in halves) for name in whole}
-
-
-def test_probes_cost_a_few_percent_of_the_attack(network: Any, source: Any) -> Any:
-    class Counting(ModelSource):
-        forwards = gradients = 0
-
-        def logits(self, images: Any) -> Any:
-            tf.py_function(self.count, [tf.shape(images)[0], 0], [])
-            return super().logits(images)
-
-        def gradient(self, loss: Any, images: Any, *labels: Any) -> Any:
-            tf.py_function(self.count, [0, tf.shape(images)[0]], [])
-            return super().gradient(loss, images, *labels)
-
-        def count(self, forwards: Any, gradients: Any) -> None:
-            Counting.forwards += int(forwards)
-            Counting.gradients += int(gradients)
-
-    engine = Pgd(PgdSettings(steps=50, restarts=4))
-    batch = a_batch(network, count=40, epsilon=0.002)
-    source = Counting("counting", network)
-    attacked = engine.run(source, batch, ignore)
-    spent = Counting.gradients + Counting.forwards / 3
-    assert by_probes(source, batch, attacked, engine.work(1)) == {}
-    assert Counting.gradients + Counting.forwards / 3 - spent < 0.05 * spent
-
-
-def test_noise_breaks_what_stands_at_the_edge(network: Any, source: Any) -> None:
-    batch = a_batch(network, count=40, epsilon=0.2)
-    assert probes.noise(source, batch).any()
-
-
-def test_a_source_without_any_gradient_survives_epsilon_one() -> Any:
-    def flat(images: tf.Tensor) -> tf.Tensor:
-        # Right about every image but a black one, and nothing that leads there.
-        black = tf.cast(tf.reduce_max(images, axis=[1, 2, 3]) < 1e-3, tf.float32)
-        return tf.stack([1 - black, black], axis=1)
-
-    images = np.full((3, 8, 8, 3), 0.5, np.float32)
-    batch = Batch(images, np.zeros(3, np.int32), np.zeros((3, 2), np.int32), "linf", 0.1)
-    assert probes.survives_one(ModelSource("flat", flat), batch).all()
 
 
 def test_every_flag_has_a_meaning() -> None:

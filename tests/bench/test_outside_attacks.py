@@ -19,6 +19,7 @@ from bench.api import BenchError, flags
 from bench.data import datasets
 from bench.evaluation import estimate
 from bench.evaluation.calibration import Calibration, Seconds
+from bench.spec import PRESETS
 from tests import packages
 from tests.conftest import bench
 
@@ -26,7 +27,7 @@ MODULE = '''
 import dataclasses
 import numpy as np
 import tensorflow as tf
-from bench.api import Attacked, Engine, ModelSource, Probe, SourceDescription, Strategy
+from bench.api import Attacked, Engine, Finding, ModelSource, Probe, SourceDescription, Strategy
 
 
 class Mirrored(Strategy):
@@ -123,8 +124,12 @@ class Wrong(Tandem):
 class Curious(Probe):
     """Always finds something."""
 
-    def flags(self, source, batch, attacked, work):
-        return {"curious": len(batch.labels)}
+    def of_source(self, source, batch, budget):
+        return {"curious-source": Finding(1, len(batch.labels))}
+
+    def of_attack(self, source, batch, attacked):
+        assert len(attacked.images) == len(batch.labels)
+        return {"curious": Finding(len(batch.labels), len(batch.labels))}
 '''
 GROUPS = {
     "attacks": {"mirrors": "Mirrored", "tandem": "Tandem", "dice": "Dice", "wrong": "Wrong"},
@@ -198,6 +203,13 @@ def test_members_that_cannot_be_are_refused(
         plan.pairs(["tandem@both-mirrors"], "block-shuffle", registry.defence("block-shuffle", {}))
 
 
+def checked_preset(folder: Path) -> None:
+    """The preset smoke, with a few examples checked."""
+    text = (PRESETS / "smoke.toml").read_text()
+    assert "images = 0\nattacked = 0\n" in text
+    (folder / "checked.toml").write_text(text.replace("images = 0\nattacked = 0\n", "images = 4\nattacked = 4\n"))
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of everything in the package, by the command line."""
@@ -205,7 +217,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     packages.write_groups(folder / "packages", "outside-attacks", "outside_attacks", MODULE, GROUPS)
     attacks = [f"--attack={pair}" for pair in ("tandem@mirrored:1", "tandem@mirrored:2", "tandem@nominal",
                                                "dice@mirrored:1", "pgd@both-mirrors", "wrong@nominal")]  # fmt: skip
-    done = bench("run", "--defence", "block-shuffle", *attacks, "--preset", "smoke", "--examples", EXAMPLES, "--norm",
+    checked_preset(folder)
+    done = bench("run", "--defence", "block-shuffle", *attacks, "--preset", "checked.toml", "--examples", EXAMPLES, "--norm",
                  "linf", "--no-train", cwd=folder, PYTHONPATH=str(folder / "packages"))  # fmt: skip
     assert done.returncode == 1, "one of the engines is wrong"
     assert "names part 2; its engine declares 2" in done.stderr
@@ -257,8 +270,12 @@ def test_doubts_know_which_parts_use_no_gradient(run: Path) -> None:
 @pytest.mark.needs_process
 def test_a_probe_of_theirs_adds_flags_to_attacks_with_gradients(run: Path) -> None:
     found = cells(run)
-    assert found["tandem", "nominal"]["doubts"] == {"curious": f"curious ({EXAMPLES} of {EXAMPLES} examples)"}
-    assert "curious" not in found["dice", "mirrored:1"]["doubts"]
+    assert found["tandem", "nominal"]["doubts"]["curious"] == "curious (4 of 4 examples)"
+    assert (
+        found["tandem", "nominal"]["doubts"]["curious-source"]
+        == "curious-source (1 of 4 examples, by the source's check)"
+    )
+    assert not {"curious", "curious-source"} & set(found["dice", "mirrored:1"]["doubts"])
 
 
 @pytest.mark.needs_process
@@ -282,10 +299,15 @@ def test_pages_show_them_in_their_own_words_and_places(run: Path) -> None:
 @pytest.mark.needs_process
 def test_what_is_not_built_in_is_not_run_with_the_private_key(tmp_path: Path) -> None:
     packages.write_groups(tmp_path / "packages", "outside-attacks", "outside_attacks", MODULE, GROUPS)
-    options = ("--preset", "smoke", "--examples", 2, "--norm", "linf", "--no-train", "--outside-threat-model")
+    checked_preset(tmp_path)
+    options = ("--preset", "checked.toml", "--examples", 2, "--norm", "linf", "--no-train", "--outside-threat-model")
     done = bench("run", "--defence", "block-shuffle", "--attack", "dice@key-leaked", "--attack", "pgd@key-leaked", *options,
                  cwd=tmp_path, PYTHONPATH=str(tmp_path / "packages"))  # fmt: skip
     assert "dice is of package outside-attacks: only built-in attacks are run with the private key" in done.stderr
     found = cells(tmp_path)
     assert found["pgd", "key-leaked"]["status"] == "done"
-    assert found["pgd", "key-leaked"]["doubts"] == {}, "nor are the probes of other packages"
+    assert found["pgd", "key-leaked"]["examined"][flags.SILENT] == 2, "built-in probes are"
+    assert "curious" not in found["pgd", "key-leaked"]["examined"], "nor are the probes of other packages"
+    checks = json.loads(bench("results", "--format", "json", "--what", "health", cwd=tmp_path).stdout)
+    assert {row["source"] for row in checks} == {"key-leaked"}
+    assert "curious-source" not in {row["check"] for row in checks}

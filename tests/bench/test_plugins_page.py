@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bench.api import Batch, ModelSource
+from bench.api import Batch, Finding, HealthBudget, ModelSource
 from bench.executors.base import Limits
 from bench.testing import check_engine
 
@@ -51,7 +51,7 @@ def test_a_family_makes_engines_by_name(page: dict[str, Any]) -> None:
 def test_the_probe_counts(page: dict[str, Any]) -> None:
     source = ModelSource("always-1", lambda images: tf.one_hot(tf.ones(tf.shape(images)[0], tf.int32), 4))
     batch = Batch(IMAGES, np.array([1, 2, 1], np.int32), np.zeros((3, 2), np.int32), "linf", 0.1)
-    assert page["WrongAnyway"]().flags(source, batch, None, 1) == {"wrong-without-an-attack": 1}
+    assert page["WrongAnyway"]().of_source(source, batch, HealthBudget()) == {"wrong-without-an-attack": Finding(1, 3)}
 
 
 def test_the_ball_of_the_norm_is_sound(page: dict[str, Any]) -> None:
