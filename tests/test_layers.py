@@ -57,8 +57,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "bench.health": ("bench.errors",),
     "bench.entry_points": ("bench.errors", "bench.support"),
     "bench.api": (
-        "bench.attacker_keys", "bench.batches", "bench.errors", "bench.flags", "bench.health", "bench.norms", "bench.sources",
-        *TENSORS,
+        "bench.attacker_keys", "bench.batches", "bench.errors", "bench.flags", "bench.health", "bench.norms",
+        "bench.sources", *TENSORS,
     ),
     "bench.in_memory": ("bench.api", "bench.entry_points", "bench.registry", "bench.support"),
     "bench.key_checks": ("bench.api", "bench.keys", "bench.support"),
