@@ -33,13 +33,21 @@ class Format:
     """The version of all its rows; None where the manifest says it."""
 
 
+_WITHOUT_COVERAGE: Mapping[str, Any] = {"required_json": None}
 FORMATS = {
     "bench-results-1": Format(
-        {"attack": {"about_json": None}, "source": {"about_json": None}, "shard": {"rows_version": 1}}, rows_version=1
+        {
+            "attack": {"about_json": None},
+            "source": {"about_json": None},
+            "board": _WITHOUT_COVERAGE,
+            "shard": {"rows_version": 1},
+        },
+        rows_version=1,
     ),
-    "bench-results-2": Format(),
+    "bench-results-2": Format({"board": _WITHOUT_COVERAGE}),
+    "bench-results-3": Format(),
 }
-WRITTEN = "bench-results-2"
+WRITTEN = "bench-results-3"
 
 
 def dtype(column: str) -> type[np.float64] | type[np.int64]:

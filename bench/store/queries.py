@@ -16,9 +16,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.engine import Engine as Database
 
-from bench import norms
-from bench.store import about, schema
+from bench.store import about, coverage, ranking, schema
 from bench.store.best_known import best, rows_of
+from bench.store.coverage import Coverage, Required
 from bench.store.database import reading
 from bench.store.descriptions import AttackAbout, SourceAbout, read_attack, read_source
 from bench.store.schema import CLEAN, UNJUDGED
@@ -67,6 +67,7 @@ class Board:
     """A defence on a dataset in a norm: its cells, and the numbers over all of them. Counts are of examples."""
 
     id: int
+    defence_id: int
     defence: str
     defence_settings: dict[str, Any]
     description: str
@@ -74,6 +75,8 @@ class Board:
     key_id: str | None
     weights_sha256: str
     dataset: str
+    examples_sha256: str
+    """What its images and labels are known by: boards with the same one may be compared example by example."""
     norm: str
     epsilon: float
     n_examples: int
@@ -83,6 +86,13 @@ class Board:
     cells: tuple[Cell, ...]
     best_known: int | None
     best_adversary: dict[str, int]
+    required: Required | None
+    """The cells that its latest run's preset asks for; None where nobody has said."""
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """How many of the required cells are complete and count; None if it is not known which are required."""
+        return coverage.of(self.required, (f"{cell.attack}@{cell.source}" for cell in self.counted))
 
     @property
     def counted(self) -> tuple[Cell, ...]:
@@ -118,7 +128,7 @@ class Board:
 
 
 def boards(database: Database | Connection, only: int | None = None) -> list[Board]:
-    """Every board (or the one of this id), by norm, then by Best Known, the most robust first; unknown ones last."""
+    """Every board (or the one of this id), in the order of `ranking.place`."""
     defence = schema.defence.c
     query = sa.select(
         schema.board, defence.name, defence.params_json, defence.keyed, defence.key_id, defence.description,
@@ -128,7 +138,7 @@ def boards(database: Database | Connection, only: int | None = None) -> list[Boa
         query = query.where(schema.board.c.id == only)
     with reading(database) as connection:
         found = [_board(connection, row) for row in connection.execute(query).all()]
-    return sorted(found, key=lambda b: (norms.place(b.norm), b.epsilon, -_share(b), b.defence, b.id))
+    return sorted(found, key=ranking.place)
 
 
 def examples_done(database: Database, board: str, attack: str, source: str) -> int:
@@ -146,10 +156,6 @@ def examples_done(database: Database, board: str, attack: str, source: str) -> i
     )
     with database.connect() as connection:
         return int(connection.execute(query).scalar() or 0)
-
-
-def _share(board: Board) -> float:
-    return -1.0 if board.best_known is None else board.best_known / board.n_examples
 
 
 def counts(cell: Cell) -> bool:
@@ -201,6 +207,7 @@ def _board(connection: Connection, row: Any) -> Board:
     ).scalar()
     return Board(
         id=row.id,
+        defence_id=row.defence_id,
         defence=row.name,
         defence_settings=json.loads(row.params_json),
         description=row.description,
@@ -208,6 +215,7 @@ def _board(connection: Connection, row: Any) -> Board:
         key_id=row.key_id,
         weights_sha256=row.weights_sha256,
         dataset=row.dataset,
+        examples_sha256=row.examples_sha256,
         norm=row.norm,
         epsilon=row.epsilon,
         n_examples=row.n_examples,
@@ -217,6 +225,7 @@ def _board(connection: Connection, row: Any) -> Board:
         cells=attacks,
         best_known=best_known,
         best_adversary=best_adversary,
+        required=coverage.from_json(row.required_json),
     )
 
 

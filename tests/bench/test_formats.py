@@ -188,7 +188,7 @@ def set_about(value: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda m: m.update(format="bench-results-3"), "format is 'bench-results-3', and this bench reads bench-results-1"),
+        (lambda m: m.update(format="bench-results-9"), "format is 'bench-results-9', and this bench reads bench-results-1"),
         (lambda m: m.update(format=7), "its format is 7, and this bench reads"),
         (lambda m: m.update(format=["bench-results-1"]), "its format is .'bench-results-1'., and"),
         (lambda m: m.pop("format"), "its format is None, and this bench reads"),
