@@ -45,16 +45,14 @@ def why(board: Board) -> str:
     """Why a board stands where it does, in a sentence."""
     coverage = board.coverage
     if coverage is None:
-        return "It is not known which cells it should have: it stands last."
+        return "Stands last: it is not known which cells it should have."
     if coverage.required.imported:
-        return "Which cells it should have is the word of an import: it stands after boards that were planned here."
+        return "Stands after boards that were planned here: which cells it should have is the word of an import."
     if coverage.complete:
-        return "It has every cell that its preset asks for: it stands first, by Best Known among such boards."
+        return "Stands among the first, which have every required cell, by Best Known."
     left = len(coverage.missing)
-    return (
-        f"{left} cell{'' if left == 1 else 's'} of its preset {'is' if left == 1 else 'are'} missing, and can only lower "
-        "its number: it stands after boards that have a larger share of theirs."
-    )
+    missing = "the missing one" if left == 1 else f"the {left} missing ones"
+    return f"Stands after boards with a larger share of their cells: {missing} can only lower its number."
 
 
 def shown(boards: Sequence[Board], digests: dict[str, bytes]) -> list[Standing]:

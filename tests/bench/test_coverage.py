@@ -150,9 +150,10 @@ def test_settings_of_an_engine_do_not_matter(database: Database) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        None, "", "no JSON", "null", "[]", "7", '{"preset": "p", "pairs": []}', '{"preset": "p", "pairs": "pgd@s", "imported": false}',
-        '{"preset": 1, "pairs": ["pgd@s"], "imported": false}', '{"preset": "p", "pairs": [], "imported": false}',
-        '{"preset": "p", "pairs": ["pgd"], "imported": false}', '{"preset": "p", "pairs": ["pgd@s", "pgd@s"], "imported": false}',
+        None, "", "no JSON", "null", "[]", "7", '{"preset": "p", "pairs": []}',
+        '{"preset": "p", "pairs": "pgd@s", "imported": false}', '{"preset": 1, "pairs": ["pgd@s"], "imported": false}',
+        '{"preset": "p", "pairs": [], "imported": false}', '{"preset": "p", "pairs": ["pgd"], "imported": false}',
+        '{"preset": "p", "pairs": ["pgd@s", "pgd@s"], "imported": false}',
         '{"preset": "p", "pairs": ["pgd@s"], "imported": 0}', '{"preset": "p", "pairs": [{"a": 1}], "imported": false}',
     ],
 )  # fmt: skip
@@ -162,7 +163,7 @@ def test_without_a_word_on_it_coverage_is_not_known_and_never_complete(database:
     found = only(database, board)
     assert found.coverage is None
     assert found.best_known == 3
-    assert ranking.why(found) == "It is not known which cells it should have: it stands last."
+    assert ranking.why(found) == "Stands last: it is not known which cells it should have."
     (row,) = json.loads(frames.boards_frame([found]).to_json(orient="records"))
     assert (row["coverage"], row["missing"], row["best_known_is"]) == ("coverage not known", None, "at most")
     assert (row["covered"], row["required"]) == (None, None)
@@ -185,8 +186,8 @@ def test_more_coverage_comes_first_then_best_known(database: Database) -> None:
         "complete, high", "complete, low", "low, two cells", "high, one cell", "said to be complete", "unknown",
     ]  # fmt: skip
     said = [ranking.why(board) for board in queries.boards(database)]
-    assert said[0].startswith("It has every cell that its preset asks for")
-    assert said[3].startswith("3 cells of its preset are missing, and can only lower its number")
+    assert said[0].startswith("Stands among the first, which have every required cell")
+    assert said[3].endswith("the 3 missing ones can only lower its number.")
     assert "the word of an import" in said[4]
 
 
@@ -205,7 +206,7 @@ def test_tables_say_how_many_of_how_many_and_at_most(database: Database) -> None
     assert second.rstrip("│ ").endswith("coverage not known")
     (said,) = (line for line in lines if line.startswith("coverage: "))
     assert "1 of 13 cells that preset laptop asks for; missing: aa@bypass, " in said
-    assert "and 6 more. 12 cells of its preset are missing" in said
+    assert "and 6 more. Stands after boards with a larger share of their cells: the 12 missing ones" in said
     rows = json.loads(frames.boards_frame(boards).to_json(orient="records"))
     assert [(row["coverage"], row["covered"], row["required"], row["required_by"]) for row in rows] == [
         ("1 of 13 cells", 1, 13, "laptop"), ("coverage not known", None, None, None),
