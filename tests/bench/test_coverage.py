@@ -185,10 +185,10 @@ def test_more_coverage_comes_first_then_best_known(database: Database) -> None:
     assert [board.defence for board in queries.boards(database)] == [
         "complete, high", "complete, low", "low, two cells", "high, one cell", "said to be complete", "unknown",
     ]  # fmt: skip
-    said = [ranking.why(board) for board in queries.boards(database)]
-    assert said[0].startswith("Stands among the first, which have every required cell")
-    assert said[3].endswith("the 3 missing ones can only lower its number.")
-    assert "the word of an import" in said[4]
+    reasons = [ranking.why(board) for board in queries.boards(database)]
+    assert reasons[0].startswith("Stands among the first, which have every required cell")
+    assert reasons[3].endswith("the 3 missing ones can only lower its number.")
+    assert "the word of an import" in reasons[4]
 
 
 def test_tables_say_how_many_of_how_many_and_at_most(database: Database) -> None:
