@@ -96,8 +96,9 @@ def wanted(*pairs: Any, **changes: Any) -> dict[str, Any]:
 def test_which_cells_a_board_must_have_is_an_imports_word_and_marked(packed: Path, own: Path, tmp_path: Path) -> None:
     """One pair of one is complete, and still stands behind what was planned here."""
     before = board(own)
-    lie = requiring(packed, tmp_path / "lie.zip", wanted("pgd@nominal"))
-    assert taken(lie, own).cells == 0
+    more = Forgery(packed).another_attack(steps=21).mend().write(tmp_path / "more.zip")
+    lie = requiring(more, tmp_path / "lie.zip", wanted("pgd@nominal"))
+    assert taken(lie, own).cells == 1
     assert board(own).required == before.required, "what a run here has said of a board stays"
     assert before.coverage is not None
     assert not before.coverage.complete
