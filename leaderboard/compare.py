@@ -38,7 +38,7 @@ class DefencePair:
 
 @dataclasses.dataclass(frozen=True)
 class BoardGroup:
-    """Boards that may be compared: of one norm, epsilon and set of examples, the most robust first."""
+    """Boards that may be compared: of one norm, epsilon and set of examples, in the order of boards."""
 
     norm: str
     epsilon: float

@@ -118,6 +118,17 @@ def test_the_latest_run_says_what_is_required(honest: Path, tmp_path: Path) -> N
     database.dispose()
 
 
+@pytest.mark.needs_process
+def test_a_preset_whose_all_cannot_be_planned_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    """Though the attack that is asked for could be: what an evaluation needs is stored with its board."""
+    smoke = (Path(spec.PRESETS) / "smoke.toml").read_text()
+    (tmp_path / "odd.toml").write_text(smoke.replace("[engines.mt]", "[engines.mt]\nstepz = 3"))
+    assert "stepz" in (tmp_path / "odd.toml").read_text()
+    done = bench(*(word if word != "smoke" else "odd.toml" for word in honest_run.RUN), cwd=tmp_path)
+    assert (done.returncode, "stepz" in done.stderr) == (2, True), done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["odd.toml"]
+
+
 def test_only_required_cells_that_count_cover(database: Database) -> None:
     board = stored_board(database, required=Required("laptop", PAIRS))
     withstanding(database, board, 4, 3, "pgd@nominal", "mt@nominal")  # nobody asks for the second
