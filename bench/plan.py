@@ -77,6 +77,12 @@ def requested(
     return pairs(attacks, name, defence, choice)
 
 
+def required(spec: Spec, defence_name: str, defence: Defence) -> tuple[str, ...]:
+    """The names of the pairs that an evaluation under a run's settings must have: what `all` means, by engine and source."""
+    choice = Choice(spec.engines, spec.budgets, spec.strategies(defence_name))
+    return tuple(sorted({pair.name for pair in pairs([ALL], defence_name, defence, choice)}))
+
+
 def pairs(requests: Sequence[str], defence_name: str, defence: Defence, choice: Choice | None = None) -> list[Pair]:
     """The pairs that `--attack` values mean for a defence: engines, strategies, exact pairs, `all` and `everything`."""
     choice = choice or Choice()

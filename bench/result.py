@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bench import site
 from bench.evaluation.run import Summary
-from bench.store import frames, queries
+from bench.store import coverage, frames, queries
 from bench.store.database import opened
 from bench.store.queries import Board
 from bench.store.redaction import redacted
@@ -37,6 +37,11 @@ class Accuracy:
     def __str__(self) -> str:
         low, high = self.interval
         return f"{100 * self.share:.1f} % ({100 * low:.1f} to {100 * high:.1f} %)"
+
+
+def _coverage(board: Board) -> str:
+    found = board.coverage
+    return coverage.UNKNOWN if found is None else f"{found} that preset {found.required.preset} asks for"
 
 
 class Result:
@@ -103,7 +108,8 @@ class Result:
             partial = f"; {len(board.left_out)} not complete" if board.left_out else ""
             lines.append(
                 f"{board.defence}, {board.norm} ε = {board.epsilon:.5g}, {board.n_examples} examples of {board.dataset}: "
-                f"clean {clean or 'unknown'}, Best Known {known or 'unknown'} under {cells}{partial}"
+                f"clean {clean or 'unknown'}, Best Known {f'{coverage.BOUND} {known}' if known else 'unknown'} "
+                f"under {cells}{partial}; {_coverage(board)}"
             )
         return "\n".join([*lines, str(self.summary), f"stored in {redacted(self.db)}"])
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy.engine import Engine as Database
 
 from bench.api import flags
-from bench.store import frames, key_searches, on_sources, outcomes, queries
+from bench.store import example_sets, frames, key_searches, on_sources, outcomes, queries, ranking
 from bench.store.key_searches import KeySearch
 from bench.store.queries import Board
 from bench.support.progress import Track, Tracker, untracked
@@ -53,9 +53,14 @@ def build(
     pages.page("compare.html", "compare.html", groups=groups, paper_rows=[(n, paper.table3(n)) for n in paper.EPSILONS])
     pages.page("paper.html", "paper.html", items=reproductions.items(folder))
     pages.page(
-        "about.html", "about.html", doubts=home.all_doubts(boards), checks=flags.MEANINGS, **terms.everything(boards)
+        "about.html",
+        "about.html",
+        doubts=home.all_doubts(boards),
+        checks=flags.MEANINGS,
+        rule=ranking.RULE,
+        **terms.everything(boards),
     )
-    first = pages.page("index.html", "home.html", **home.context(contestants))
+    first = pages.page("index.html", "home.html", **home.context(contestants, example_sets.found(database, boards)))
     site.finish()
     return first
 
@@ -83,13 +88,12 @@ class _Pages:
         for board in page.boards:
             everything = outcomes.outcomes(self._database, board)
             runs = outcomes.runs(self._database, board.id)
-            examples = outcomes.examples_sha256(self._database, board.id)
             label = self._labels[board.id]
             dataset = str(runs[0].spec.get("dataset", board.dataset)) if runs else board.dataset
             files = outcomes.image_files(self._database, board.id)
-            explorer.write(self._site, self._sheets, board, everything, dataset, examples, files)
+            explorer.write(self._site, self._sheets, board, everything, dataset, board.examples_sha256, files)
             self.page(f"examples/board-{board.id}.html", "explorer.html", board=board, page=page, label=label)
-            contestants.append(home.contestant(board, page, label, examples, everything))
+            contestants.append(home.contestant(board, page, label, everything))
             made_of_parts = [cell.attack_id for cell in board.cells if cell.parts]
             broken = on_sources.broken_by_part(self._database, board.id, made_of_parts)
             sections.append(defence.section(self._site, page, board, everything, runs, broken))

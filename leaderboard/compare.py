@@ -21,7 +21,6 @@ class Contestant:
     board: Board
     page: str
     label: str
-    examples: str
     known: np.ndarray | None
     strongest: tuple[str, int] | None
 
@@ -39,7 +38,7 @@ class DefencePair:
 
 @dataclasses.dataclass(frozen=True)
 class BoardGroup:
-    """Boards that may be compared: of one norm, epsilon and set of examples, the most robust first."""
+    """Boards that may be compared: of one norm, epsilon and set of examples, in the order of boards."""
 
     norm: str
     epsilon: float
@@ -62,7 +61,7 @@ def groups(contestants: Sequence[Contestant]) -> list[BoardGroup]:
     found: dict[tuple[str, float, str], list[Contestant]] = {}
     for one in contestants:
         if one.known is not None:
-            found.setdefault((one.board.norm, one.board.epsilon, one.examples), []).append(one)
+            found.setdefault((one.board.norm, one.board.epsilon, one.board.examples_sha256), []).append(one)
     return [
         BoardGroup(norm, epsilon, members[0].board.n_examples, members[0].board.dataset, members, _pairs(members))
         for (norm, epsilon, _), members in found.items()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench import norms
-from bench.store import evidence, frames
+from bench.store import evidence, frames, ranking
 from bench.store.health import SourceHealth
 from bench.store.key_searches import KeySearch
 from bench.store.outcomes import Outcomes, RunRecord
@@ -65,7 +65,7 @@ def identity(of: Board | KeySearch) -> tuple[Any, ...]:
 
 
 def pages(boards: Sequence[Board]) -> list[Page]:
-    """One page per defence, its main boards first: the paper's epsilon, then the most examples."""
+    """One page per defence, its main boards first: the paper's epsilon, then the most coverage, then the most examples."""
     found: dict[tuple[Any, ...], list[Board]] = {}
     for board in boards:
         found.setdefault(identity(board), []).append(board)
@@ -76,6 +76,7 @@ def _place(board: Board) -> tuple[Any, ...]:
     return (
         norms.place(board.norm),
         board.epsilon != paper.EPSILONS.get(board.norm),
+        *ranking.by_coverage(board),
         -board.n_examples,
         board.epsilon,
     )
@@ -162,15 +163,14 @@ def context(site: Folder, page: Page, sections: Sequence[Section], searches: Seq
 
 
 def _epsilons(boards: Sequence[Board], norm: str) -> list[tuple[float, int, int, int]]:
-    """(epsilon, Best Known, clean, examples): of each epsilon the board with the most examples."""
-    largest: dict[float, Board] = {}
-    for board in boards:
-        known = board.norm == norm and board.best_known is not None and board.clean is not None
-        if known and (board.epsilon not in largest or board.n_examples > largest[board.epsilon].n_examples):
-            largest[board.epsilon] = board
+    """(epsilon, Best Known, clean, examples): of each epsilon the board with the most coverage, then the most examples."""
+    first: dict[float, Board] = {}
+    for board in sorted(boards, key=_place):
+        if board.norm == norm and board.best_known is not None and board.clean is not None:
+            first.setdefault(board.epsilon, board)
     return [
         (epsilon, board.best_known, board.clean.n_correct, board.n_examples)
-        for epsilon, board in largest.items()
+        for epsilon, board in first.items()
         if board.best_known is not None and board.clean is not None
     ]
 

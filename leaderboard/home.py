@@ -1,4 +1,4 @@
-"""What the home page shows: boards ranked by Best Known in each norm, and the paper's own figures beside them."""
+"""What the home page shows: boards in their order in each norm, and the paper's own figures beside them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench import norms
-from bench.store import evidence
+from bench.store import evidence, ranking
 from bench.store.outcomes import Outcomes
 from bench.store.queries import Board, attack_names
 from leaderboard import paper
@@ -16,23 +16,34 @@ from leaderboard.defence import Page, identity
 
 
 @dataclasses.dataclass(frozen=True)
+class Row:
+    """A board that the page shows, and those that stand behind it: on fewer or more of the same examples."""
+
+    shown: Contestant
+    others: list[Contestant]
+
+    @property
+    def board(self) -> Board:
+        return self.shown.board
+
+
+@dataclasses.dataclass(frozen=True)
 class Ranking:
     """The boards of one norm: those of its usual epsilon, those of others, and the paper's rows if it used the same."""
 
     norm: str
     epsilon: float
-    members: list[Contestant]
-    others: list[Contestant]
+    members: list[Row]
+    others: list[Row]
     paper: list[paper.PublishedDefence]
 
 
-def contestant(board: Board, page: Page, label: str, examples: str, outcomes: Outcomes) -> Contestant:
+def contestant(board: Board, page: Page, label: str, outcomes: Outcomes) -> Contestant:
     """A board as the home page and the comparison need it, without its ten thousand answers."""
     return Contestant(
         board=board,
         page=f"defences/{page.slug}.html#board-{board.id}",
         label=label,
-        examples=examples,
         known=evidence.best_known(outcomes),
         strongest=evidence.strongest_strategy(outcomes),
     )
@@ -87,22 +98,33 @@ def board_doubts(board: Board) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def context(contestants: Sequence[Contestant]) -> dict[str, Any]:
+def rows(contestants: Sequence[Contestant], digests: dict[str, bytes]) -> list[Row]:
+    """The rows of the page in the order of boards; `digests` say which examples are the first of others."""
+    by_board = {one.board.id: one for one in contestants}
+    return [
+        Row(by_board[standing.board.id], [by_board[other.id] for other in standing.others])
+        for standing in ranking.shown([one.board for one in contestants], digests)
+    ]
+
+
+def context(contestants: Sequence[Contestant], digests: dict[str, bytes]) -> dict[str, Any]:
     """What the home page's template is given."""
     boards = [one.board for one in contestants]
+    own = rows(contestants, digests)
     shown = sorted({*paper.EPSILONS, *(board.norm for board in boards)}, key=norms.place)
     return {
-        "rankings": [_ranking(norm, [one for one in contestants if one.board.norm == norm]) for norm in shown],
+        "rankings": [_ranking(norm, [row for row in own if row.board.norm == norm]) for norm in shown],
         "presets": sorted({board.preset for board in boards}),
         "n_boards": len(boards),
         "n_defences": len({identity(board) for board in boards}),
         "doubts_of": board_doubts,
+        "rule": ranking.RULE,
         "paper_examples": paper.EXAMPLES,
         "paper_count": paper.count,
     }
 
 
-def _ranking(norm: str, own: Sequence[Contestant]) -> Ranking:
+def _ranking(norm: str, own: Sequence[Row]) -> Ranking:
     published = paper.EPSILONS.get(norm)
     sizes = [one.board.epsilon for one in own]
     usual = (

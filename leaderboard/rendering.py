@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jinja2
 
+from bench.store import coverage, ranking
 from leaderboard import paper, words
 
 
@@ -27,7 +28,9 @@ def environment() -> jinja2.Environment:
         "norm": words.norm,
         "thousands": words.thousands,
         "plural": words.plural,
+        "coverage": coverage.said,
+        "why": ranking.why,
         "pretty": lambda value: json.dumps(value, indent=1, ensure_ascii=False),
     }
-    templates.globals |= {"words": words, "paper": paper, "citation": paper.CITATION}
+    templates.globals |= {"words": words, "paper": paper, "citation": paper.CITATION, "bound": coverage.BOUND}
     return templates

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import in_memory, registry
+from bench import in_memory, plan, registry
 from bench.api import Defence, UsageError
 from bench.data import datasets
 from bench.data.datasets import Dataset, Split
@@ -23,6 +23,8 @@ from bench.models.brought import Brought, Given
 from bench.plan import Pair
 from bench.spec import Spec
 from bench.store import descriptions, identity
+from bench.store.coverage import LONGEST_PRESET, Required
+from bench.store.example_sets import DIGEST_BYTES
 from bench.store.identity import Row
 from bench.support.fingerprint import of_file
 from bench.vault.base import Defended, Judging, Made, Vault
@@ -88,8 +90,21 @@ class Contest:
 
     def board_row(self, norm: str) -> Row:
         """Its board in a norm, but for the id of its defence."""
-        count, epsilon = len(self.examples), self.spec.epsilon[norm]
-        return identity.board_row(self.defence_row, self.dataset.name, self.examples.fingerprint, count, norm, epsilon)
+        return identity.board_row(
+            self.defence_row, self.dataset.name, self.examples.fingerprint, len(self.examples), norm,
+            self.spec.epsilon[norm], self.required,
+        )  # fmt: skip
+
+    @functools.cached_property
+    def required(self) -> Required | None:
+        """The cells that its boards must have under the run's preset; none if the preset has no attack on it."""
+        pairs = plan.required(self.spec, self.defence_name, self.defence)
+        return Required(self.spec.preset[:LONGEST_PRESET], pairs) if pairs else None
+
+    @functools.cached_property
+    def example_digests(self) -> bytes:
+        """Its examples one by one, as the store knows them."""
+        return self.examples.digests(DIGEST_BYTES)
 
     def attack_row(self, pair: Pair | None) -> Row:
         """A pair's attack; without a pair, that of the unperturbed images."""

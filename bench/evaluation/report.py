@@ -7,17 +7,20 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.table import Table
 
+from bench.store import coverage, ranking
 from bench.store.queries import Board, Cell, attack_names
 from bench.store.schema import UNJUDGED
 from bench.support.printable import markup
 from bench.support.stats import wilson
 
 REDUCED = " (reduced)"
+MOST_MISSING = 6  # cells that are named
 
 
 def print_boards(boards: Iterable[Board], console: Console) -> None:
     for board in boards:
         console.print(board_table(board))
+        console.print(markup(coverage_line(board)))
         for line in reduced_budgets(board):
             console.print(markup(line))
         if board.unchecked:
@@ -28,6 +31,20 @@ def print_boards(boards: Iterable[Board], console: Console) -> None:
             )
         if unjudged := sum(cell.imported == UNJUDGED for cell in board.cells):
             console.print(f"imported: {unjudged} of {len(board.cells)} cells were not judged here and do not count")
+
+
+def coverage_line(board: Board) -> str:
+    """How many of the required cells a board has, by which preset, which are missing, and why it stands where it does."""
+    found = board.coverage
+    if found is None:
+        return f"{coverage.UNKNOWN}. {ranking.why(board)}"
+    missing = ", ".join(found.missing[:MOST_MISSING]) + f" and {len(found.missing) - MOST_MISSING} more" * (
+        len(found.missing) > MOST_MISSING
+    )
+    return (
+        f"coverage: {found} that preset {found.required.preset} asks for"
+        f"{f'; missing: {missing}' if missing else ''}. {ranking.why(board)}"
+    )
 
 
 def reduced_budgets(board: Board) -> list[str]:
@@ -62,9 +79,9 @@ def board_table(board: Board) -> Table:
     if board.best_known is None:
         table.add_row("Best Known", "–", "", "", "no complete cell")
     else:
-        table.add_row(
-            "Best Known", *_numbers(board.best_known, board.n_examples), str(board.n_examples), "", style="bold"
-        )
+        share, interval = _numbers(board.best_known, board.n_examples)
+        said, total = coverage.said(board.coverage), str(board.n_examples)
+        table.add_row("Best Known", f"{coverage.BOUND} {share}", interval, total, said, style="bold")
     return table
 
 

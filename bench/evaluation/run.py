@@ -27,7 +27,7 @@ from bench.executors.base import AttackTask, Executor, Limits, Outcome
 from bench.executors.base import start as start_executor
 from bench.models import remote
 from bench.plan import Pair
-from bench.store import identity, leases, schema, writer
+from bench.store import example_sets, identity, leases, schema, writer
 from bench.store.identity import Row
 from bench.store.schema import CLEAN
 from bench.store.writer import CellKey, ShardResult
@@ -171,6 +171,7 @@ class Run:
 
     def _planned(self, contest: Contest, pairs: Sequence[Pair]) -> list[PlannedCell]:
         defence_id = writer.ensure(self.database, schema.defence, contest.defence_row)
+        example_sets.keep(self.database, contest.examples.fingerprint, contest.example_digests)
         cells = []
         for norm in contest.spec.norms:
             board = contest.board_row(norm)

@@ -83,6 +83,8 @@ def planned(request: Request) -> list[Planned]:
         Planned(defence, plan.requested(request.spec, defence, request.attacks, tuple(own), has_guess, outside))
         for defence in chosen
     ]
+    for defence in chosen:
+        plan.required(request.spec, *request.spec.defence(defence))  # is stored too, so that it is refused here too
     if request.classifier is None:
         return plans
     return [dataclasses.replace(one, brought=_brought(request, request.classifier, one.defence)) for one in plans]

@@ -33,13 +33,18 @@ class Format:
     """The version of all its rows; None where the manifest says it."""
 
 
-_UNCHECKED: Mapping[str, Mapping[str, Any]] = {"cell": {"examined_json": "{}"}}
+_BEFORE_CHECKS: Mapping[str, Mapping[str, Any]] = {"cell": {"examined_json": "{}"}, "board": {"required_json": None}}
 FORMATS = {
     "bench-results-1": Format(
-        {**_UNCHECKED, "attack": {"about_json": None}, "source": {"about_json": None}, "shard": {"rows_version": 1}},
+        {
+            **_BEFORE_CHECKS,
+            "attack": {"about_json": None},
+            "source": {"about_json": None},
+            "shard": {"rows_version": 1},
+        },
         rows_version=1,
     ),
-    "bench-results-2": Format(_UNCHECKED),
+    "bench-results-2": Format(_BEFORE_CHECKS),
     "bench-results-3": Format(),
 }
 WRITTEN = "bench-results-3"

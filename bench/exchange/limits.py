@@ -13,7 +13,7 @@ import numpy as np
 import sqlalchemy as sa
 
 from bench.data.datasets import MOST_CLASSES
-from bench.store import about, schema
+from bench.store import about, coverage, schema
 from bench.support.printable import is_printable, printable
 
 MOST_BYTES = 2**36  # of all members of an archive, unpacked
@@ -85,6 +85,8 @@ def json_problem(name: str, value: Any) -> str | None:
         return "has no such form"
     if name == "about_json" and (reason := about.problem(value)):
         return f"is none: a description holds strings, numbers and lists of strings; {reason}"
+    if name == "required_json" and (reason := coverage.problem(value)):
+        return reason
     if name in ("params_json", "parts_json") and not all(map(is_printable, _texts(value))):
         return "has signs that are no letters"
     if name == "parts_json" and not (len(value) < _SMALL and all(isinstance(part, str) for part in value)):

@@ -17,7 +17,7 @@ from bench.evaluation import doubts, images
 from bench.exchange.archive import RefusedArchive
 from bench.exchange.layout import Rows, Tables, cell_of, shards_by_cell
 from bench.exchange.placing import Placed
-from bench.store import identity, imports, schema, writer
+from bench.store import coverage, identity, imports, schema, writer
 from bench.store.database import retry_transient, writing
 from bench.store.redaction import redacted_command
 from bench.store.writer import CellKey, ShardResult
@@ -153,6 +153,7 @@ class _Merging:
             row = {name: value for name, value in self._offer.by_id[kind][row_id].items() if name != "id"}
             if kind == "board":
                 row["defence_id"] = self._place("defence", row["defence_id"])
+                row["required_json"] = coverage.as_imported(row["required_json"])
             table = imports.KINDS[kind]
             there = self._connection.execute(sa.select(table.c.id).where(table.c.fingerprint == row["fingerprint"]))
             new = there.first() is None

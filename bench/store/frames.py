@@ -9,7 +9,8 @@ import pandas as pd
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine as Database
 
-from bench.store import row_format, schema
+from bench.store import coverage, row_format, schema
+from bench.store.coverage import Coverage
 from bench.store.queries import Board, Cell
 from bench.store.schema import CLEAN
 from bench.support.stats import wilson
@@ -17,7 +18,8 @@ from bench.support.stats import wilson
 
 def boards_frame(boards: Iterable[Board]) -> pd.DataFrame:
     """One row per board. Accuracies are in percent; an unknown one is empty."""
-    return pd.DataFrame([_board_row(board) for board in boards], columns=list(_BOARD_COLUMNS))
+    found = pd.DataFrame([_board_row(board) for board in boards], columns=list(_BOARD_COLUMNS))
+    return found.astype({"covered": "Int64", "required": "Int64"})  # whole numbers, also where some are not known
 
 
 def cells_frame(boards: Iterable[Board]) -> pd.DataFrame:
@@ -128,6 +130,13 @@ _BOARD_COLUMNS = (
     "preset",
     "updated",
     "reduced",
+    "best_known_is",
+    "coverage",
+    "covered",
+    "required",
+    "required_by",
+    "required_imported",
+    "missing",
 )
 _ANSWER = row_format.columns(row_format.newest())[1:]  # without the example's place
 _EXAMPLE_COLUMNS = ("defence", "norm", "epsilon", "attack", "source", "example", *_ANSWER)
@@ -184,6 +193,20 @@ def _board_row(board: Board) -> dict[str, Any]:
         "preset": board.preset,
         "updated": board.updated,
         "reduced": len(board.reduced),
+        "best_known_is": coverage.BOUND,
+        **_coverage(board.coverage),
+    }
+
+
+def _coverage(found: Coverage | None) -> dict[str, Any]:
+    """How many of the required cells a board has, by whose word, and which are missing; empty where it is not known."""
+    return {
+        "coverage": coverage.said(found),
+        "covered": len(found.covered) if found else None,
+        "required": len(found.required.pairs) if found else None,
+        "required_by": found.required.preset if found else None,
+        "required_imported": found.required.imported if found else None,
+        "missing": list(found.missing) if found else None,
     }
 
 

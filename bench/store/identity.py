@@ -13,6 +13,7 @@ from typing import Any
 
 from bench.api import BenchError, Defence
 from bench.store.about import About, to_json
+from bench.store.coverage import Required
 from bench.store.schema import CLEAN
 from bench.support.fingerprint import canonical, fingerprint
 
@@ -34,9 +35,18 @@ def defence_row(name: str, defence: Defence, weights_sha256: str, key_id: str | 
 
 
 def board_row(
-    defence: Mapping[str, Any], dataset: str, examples_sha256: str, n_examples: int, norm: str, epsilon: float
+    defence: Mapping[str, Any],
+    dataset: str,
+    examples_sha256: str,
+    n_examples: int,
+    norm: str,
+    epsilon: float,
+    required: Required | None = None,
 ) -> Row:
-    """A defended model on examples in a norm; `defence_id` is for whoever stores it to add."""
+    """A defended model on examples in a norm; `defence_id` is for whoever stores it to add.
+
+    `required` are the cells that it must have: no part of the fingerprint.
+    """
     row = {
         "dataset": dataset,
         "examples_sha256": examples_sha256,
@@ -44,7 +54,8 @@ def board_row(
         "epsilon": epsilon,
         "n_examples": n_examples,
     }
-    return {**row, "fingerprint": of_board(row, defence["fingerprint"])}
+    said = None if required is None else required.to_json()
+    return {**row, "fingerprint": of_board(row, defence["fingerprint"]), "required_json": said}
 
 
 def attack_row(engine: str, version: str, settings: Mapping[str, Any], seed: int, about: About | None = None) -> Row:

@@ -100,13 +100,6 @@ def runs(database: Database, board_id: int) -> list[RunRecord]:
         ]  # fmt: skip
 
 
-def examples_sha256(database: Database, board_id: int) -> str:
-    """What the board's images and labels are known by: boards with the same one may be compared example by example."""
-    with database.connect() as connection:
-        query = sa.select(schema.board.c.examples_sha256).where(schema.board.c.id == board_id)
-        return str(connection.execute(query).scalar_one())
-
-
 def image_files(database: Database, board_id: int) -> dict[tuple[int, int], list[ImageFile]]:
     """The kept adversarial images of a board by attack and source id, in the order of the examples."""
     shard = schema.shard.c

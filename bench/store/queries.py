@@ -16,9 +16,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.engine import Engine as Database
 
-from bench import norms
-from bench.store import about, health, schema
+from bench.store import about, coverage, health, ranking, schema
 from bench.store.best_known import best, rows_of
+from bench.store.coverage import Coverage, Required
 from bench.store.database import reading
 from bench.store.descriptions import AttackAbout, SourceAbout, read_attack, read_source
 from bench.store.health import SourceHealth
@@ -70,6 +70,7 @@ class Board:
     """A defence on a dataset in a norm: its cells, and the numbers over all of them. Counts are of examples."""
 
     id: int
+    defence_id: int
     defence: str
     defence_settings: dict[str, Any]
     description: str
@@ -77,6 +78,8 @@ class Board:
     key_id: str | None
     weights_sha256: str
     dataset: str
+    examples_sha256: str
+    """What its images and labels are known by: boards with the same one may be compared example by example."""
     norm: str
     epsilon: float
     n_examples: int
@@ -86,8 +89,15 @@ class Board:
     cells: tuple[Cell, ...]
     best_known: int | None
     best_adversary: dict[str, int]
+    required: Required | None
+    """The cells that its latest run's preset asks for; None where nobody has said."""
     health: dict[int, SourceHealth] = dataclasses.field(default_factory=dict)
     """What was checked of its sources, by their ids."""
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """How many of the required cells are complete and count; None if it is not known which are required."""
+        return coverage.of(self.required, (f"{cell.attack}@{cell.source}" for cell in self.counted))
 
     @property
     def counted(self) -> tuple[Cell, ...]:
@@ -140,7 +150,7 @@ class Board:
 
 
 def boards(database: Database | Connection, only: int | None = None) -> list[Board]:
-    """Every board (or the one of this id), by norm, then by Best Known, the most robust first; unknown ones last."""
+    """Every board (or the one of this id), in the order of `ranking.place`."""
     defence = schema.defence.c
     query = sa.select(
         schema.board, defence.name, defence.params_json, defence.keyed, defence.key_id, defence.description,
@@ -150,7 +160,7 @@ def boards(database: Database | Connection, only: int | None = None) -> list[Boa
         query = query.where(schema.board.c.id == only)
     with reading(database) as connection:
         found = [_board(connection, row) for row in connection.execute(query).all()]
-    return sorted(found, key=lambda b: (norms.place(b.norm), b.epsilon, -_share(b), b.defence, b.id))
+    return sorted(found, key=ranking.place)
 
 
 def examples_done(database: Database, board: str, attack: str, source: str) -> int:
@@ -168,10 +178,6 @@ def examples_done(database: Database, board: str, attack: str, source: str) -> i
     )
     with database.connect() as connection:
         return int(connection.execute(query).scalar() or 0)
-
-
-def _share(board: Board) -> float:
-    return -1.0 if board.best_known is None else board.best_known / board.n_examples
 
 
 def counts(cell: Cell) -> bool:
@@ -223,6 +229,7 @@ def _board(connection: Connection, row: Any) -> Board:
     ).scalar()
     return Board(
         id=row.id,
+        defence_id=row.defence_id,
         defence=row.name,
         defence_settings=json.loads(row.params_json),
         description=row.description,
@@ -230,6 +237,7 @@ def _board(connection: Connection, row: Any) -> Board:
         key_id=row.key_id,
         weights_sha256=row.weights_sha256,
         dataset=row.dataset,
+        examples_sha256=row.examples_sha256,
         norm=row.norm,
         epsilon=row.epsilon,
         n_examples=row.n_examples,
@@ -240,6 +248,7 @@ def _board(connection: Connection, row: Any) -> Board:
         best_known=best_known,
         best_adversary=best_adversary,
         health=health.of_board(connection, row.id),
+        required=coverage.from_json(row.required_json),
     )
 
 

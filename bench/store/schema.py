@@ -17,6 +17,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
     SmallInteger,
@@ -86,6 +87,14 @@ board = Table(
     Column("epsilon", Float, nullable=False),
     Column("n_examples", Integer, nullable=False),
     Column("fingerprint", String(64), nullable=False, unique=True),
+    Column("required_json", Text),  # the cells that its latest run's preset asks for; no part of its fingerprint
+)
+example_set = Table(  # which examples are the first of others: see `example_sets`
+    "example_set",
+    metadata,
+    Column("examples_sha256", String(64), nullable=False),
+    Column("digests", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("examples_sha256"),
 )
 
 

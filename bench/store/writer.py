@@ -17,6 +17,8 @@ from bench.store import row_format, schema
 from bench.store.database import retry_transient, writing
 
 CellKey = tuple[int, int, int]  # board, attack, source
+NOT_IDENTITY = ("about_json", "required_json")
+"""Columns that the latest run writes: what an attack or a source says of itself, and the cells that a board must have."""
 
 
 def now() -> str:
@@ -59,12 +61,12 @@ def finish_run(database: Database, run_id: int) -> None:
 
 @retry_transient
 def ensure(database: Database, table: sa.Table, values: Mapping[str, Any]) -> int:
-    """The id of the row with this fingerprint; made if it is not there. What it says of itself is brought up to date."""
+    """The id of the row with this fingerprint; made if it is not there. What is in no fingerprint is brought up to date."""
     with writing(database) as connection:
         found = put(connection, table, values)
-        about = values.get("about_json")
-        if about is not None and about != found["about_json"]:
-            connection.execute(sa.update(table).where(table.c.id == found["id"]).values(about_json=about))
+        new = {name: values[name] for name in NOT_IDENTITY if values.get(name) not in (None, found.get(name))}
+        if new:
+            connection.execute(sa.update(table).where(table.c.id == found["id"]).values(**new))
         return int(found["id"])
 
 

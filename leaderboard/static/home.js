@@ -7,8 +7,9 @@
   const filters = { keyed: find("filter-keyed"), preset: find("filter-preset") };
   const norm = find("filter-norm"), paper = find("show-paper"), chooser = find("sort"), status = find("shown");
   const sections = [...document.querySelectorAll(".ranking")];
-  const numeric = new Set(["known", "clean", "examples"]);
-  let order = { by: "known", up: false };
+  const numeric = new Set(["place", "known", "coverage", "clean", "examples"]);
+  const upwards = new Set(["place", "name"]);
+  let order = { by: "place", up: true };
 
   const compare = (a, b) => {
     const x = a.dataset[order.by], y = b.dataset[order.by];
@@ -62,11 +63,11 @@
   for (const button of document.querySelectorAll(".rank thead button")) {
     button.addEventListener("click", () => {
       const by = button.dataset.sort;
-      order = { by, up: order.by === by ? !order.up : by === "name" };
+      order = { by, up: order.by === by ? !order.up : upwards.has(by) };
       sort();
     });
   }
-  chooser.addEventListener("change", () => { order = { by: chooser.value, up: chooser.value === "name" }; sort(); });
+  chooser.addEventListener("change", () => { order = { by: chooser.value, up: upwards.has(chooser.value) }; sort(); });
   search.addEventListener("input", filter);
   for (const control of [norm, paper, ...Object.values(filters)]) control.addEventListener("change", filter);
   search.form.addEventListener("submit", (event) => event.preventDefault());

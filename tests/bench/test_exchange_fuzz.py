@@ -129,7 +129,8 @@ class Chance(random.Random):
                 forgery.without_images(self.choice((0, 3)))
         ways = [self.field] * 3 + [self.array] * 2 + [self.table, self.top, self.images, self.names, self.weights]
         for _ in range(self.choice((1, 1, 2, 3))):
-            with contextlib.suppress(IndexError, KeyError, TypeError, ValueError):  # what another change took away
+            # What another change took away, or damaged.
+            with contextlib.suppress(IndexError, KeyError, TypeError, ValueError, zipfile.BadZipFile):
                 self.choice(ways)(forgery)
         if self.random() < 0.7:
             with contextlib.suppress(Exception):  # what was changed may have no fingerprint

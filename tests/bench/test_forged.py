@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import sys
@@ -22,10 +23,12 @@ from bench.evaluation import doubts
 from bench.evaluation.verify import verify
 from bench.exchange import importing, placing
 from bench.models import artifacts
-from bench.store import imports, queries, schema, writer
+from bench.store import imports, queries, ranking, schema, writer
+from bench.store.coverage import Required
 from bench.store.database import open_database
 from bench.support.fingerprint import of_file
 from bench.vault.here import VaultHere
+from leaderboard.build import build
 from tests import honest as honest_run
 from tests import vaults
 from tests.archives import Forgery, everything, files, of_network, write
@@ -77,6 +80,89 @@ def test_cells_without_images_are_not_judged_and_change_no_number(packed: Path, 
     assert "12 rows judged again, 1 problems; 6 rows without images were not judged" in checked.output
     shown = command("results", "--db", str(own / "bench.db"))
     assert "1 of 2 cells were not judged here and do not count" in shown.output
+
+
+def requiring(packed: Path, path: Path, said: Any) -> Path:
+    """The archive with other words on which cells its board must have: a text as it stands, or a value as JSON."""
+    forged = Forgery(packed)
+    forged.tables["board"][0]["required_json"] = said if isinstance(said, str | None) else json.dumps(said)
+    return forged.write(path)
+
+
+def wanted(*pairs: Any, **changes: Any) -> dict[str, Any]:
+    return {"preset": "laptop", "pairs": list(pairs), "imported": False, **changes}
+
+
+def test_which_cells_a_board_must_have_is_an_imports_word_and_marked(packed: Path, own: Path, tmp_path: Path) -> None:
+    """One pair of one is complete, and still stands behind what was planned here."""
+    before = board(own)
+    more = Forgery(packed).another_attack(steps=21).mend().write(tmp_path / "more.zip")
+    lie = requiring(more, tmp_path / "lie.zip", wanted("pgd@nominal"))
+    assert taken(lie, own).cells == 1
+    assert board(own).required == before.required, "what a run here has said of a board stays"
+    assert before.coverage is not None
+    assert not before.coverage.complete
+    new = tmp_path / "new"
+    taken(lie, new)
+    found = board(new)
+    assert found.required == Required("laptop", ("pgd@nominal",), imported=True)
+    assert ranking.by_coverage(before) < ranking.by_coverage(found), "1 of many before 1 of 1"
+    shown = command("results", "--db", str(new / "bench.db")).output
+    assert "the word of an import" in " ".join(shown.split())
+    silent = tmp_path / "silent"
+    taken(requiring(packed, tmp_path / "silent.zip", None), silent)
+    assert board(silent).coverage is None
+
+
+def test_a_run_of_ones_own_says_better(packed: Path, honest: Path, tmp_path: Path) -> None:
+    taken(requiring(packed, tmp_path / "lie.zip", wanted("pgd@nominal")), tmp_path / "results")
+    done = bench(*honest_run.RUN, cwd=tmp_path, BENCH_HOME=str(honest / "home"))
+    assert "1 there already" in done.stdout, done.stderr
+    assert board(tmp_path / "results").required == board(honest / "results").required
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (7.5, "required_json has no such form"),
+        (["pgd@nominal"], "required_json has no such form"),
+        ("no JSON", "required_json of row 0 of its table board"),
+        ("", "required_json of row 0 of its table board"),
+        ({}, "is no set of required cells"),
+        ({**wanted("pgd@nominal"), "more": 1}, "is no set of required cells"),
+        (wanted(), "has no list of 1 to 10000 pairs"),
+        (wanted("pgd@nominal", pairs="pgd@nominal"), "has no list of 1 to 10000 pairs"),
+        (wanted(*(f"pgd@s{i}" for i in range(10_001))), "has no list of 1 to 10000 pairs"),
+        (wanted("pgd"), "has a pair that is no engine@source"),
+        (wanted(7), "has a pair that is no engine@source"),
+        (wanted(["pgd@nominal"]), "has a pair that is no engine@source"),
+        (wanted("pgd@" + "x" * 400), "has a pair that is no engine@source"),
+        (wanted("pgd@\x1b[2J"), "has a pair that is no engine@source"),
+        (wanted("pgd@nominal", "pgd@nominal"), "has a pair twice"),
+        (wanted("pgd@nominal", preset="x" * 51), "has no preset's name"),
+        (wanted("pgd@nominal", preset=None), "has no preset's name"),
+        (wanted("pgd@nominal", imported="no"), "does not say whether it was imported"),
+        (wanted("x" * 2**20), "required_json is too long"),
+    ],
+)
+def test_words_on_coverage_that_are_none_are_refused(packed: Path, tmp_path: Path, said: Any, reason: str) -> None:
+    with pytest.raises(BenchError, match=reason):
+        taken(requiring(packed, tmp_path / "odd.zip", said), tmp_path / "theirs")
+    assert not (tmp_path / "theirs").exists()
+
+
+def test_script_in_a_required_cell_is_text(packed: Path, tmp_path: Path) -> None:
+    script = "<script>document.title='owned'</script>@<img src=x onerror=alert(1)>"
+    taken(requiring(packed, tmp_path / "odd.zip", wanted(script, preset="<script>1</script>[bold]")), tmp_path)
+    database = open_database(str(tmp_path / "bench.db"), create=False)
+    build(database, tmp_path / "site")
+    pages = [path.read_text() for path in (tmp_path / "site").rglob("*.html")]
+    assert sum("&lt;script&gt;document.title" in page for page in pages) == 1, (
+        "the defence's page names what is missing"
+    )
+    assert not any(re.search(r"<script(?! src=)|<img", page) for page in pages)
+    assert "<script>1</script>[bold]" in command("results", "--db", str(tmp_path / "bench.db")).output
+    database.dispose()
 
 
 def test_a_cell_with_some_of_its_images_is_not_judged_either(packed: Path, tmp_path: Path) -> None:
@@ -210,6 +296,7 @@ import os, sys
 from pathlib import Path
 from bench import keys
 from bench.vault.here import VaultHere
+from leaderboard.build import build
 from bench.exchange import importing, placing
 true = placing.Placed.link
 def link(self, names):

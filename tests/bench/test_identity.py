@@ -13,6 +13,7 @@ import pytest
 from bench import registry
 from bench.api import BenchError
 from bench.store import frames, identity
+from bench.store.coverage import Required
 
 BEFORE = Path(__file__).parents[1] / "fixtures" / "before" / "bench.db"
 Tables = dict[str, list[dict[str, Any]]]
@@ -42,9 +43,11 @@ def test_a_defence(old: Tables) -> None:
 def test_its_boards(old: Tables) -> None:
     for stored in old["board"]:
         made = identity.board_row(
-            old["defence"][0], stored["dataset"], stored["examples_sha256"], 6, stored["norm"], stored["epsilon"]
-        )
-        assert made == stored
+            old["defence"][0], stored["dataset"], stored["examples_sha256"], 6, stored["norm"], stored["epsilon"],
+            Required("smoke", ("pgd@bypass", "aa@bypass")),
+        )  # fmt: skip
+        required = '{"imported":false,"pairs":["aa@bypass","pgd@bypass"],"preset":"smoke"}'
+        assert made == {**stored, "required_json": required}, "which is no part of the fingerprint"
 
 
 def test_attacks(old: Tables) -> None:

@@ -17,7 +17,8 @@ from bench.evaluation import images
 from bench.reproduction import reproduced, writing
 from bench.reproduction.contents import Sizes
 from bench.reproduction.results import Results
-from bench.store import database, descriptions, queries, schema, writer
+from bench.store import database, descriptions, example_sets, queries, schema, writer
+from bench.store.coverage import Required
 from bench.store.writer import ShardResult
 from bench.support.fingerprint import fingerprint
 from leaderboard.reproductions import Record
@@ -83,8 +84,11 @@ class Filler:
         keyed: bool = True,
         settings: dict[str, Any] | None = None,
         description: str = "What it does, in a line.",
+        required: Required | None = None,
     ) -> int:
         """An empty board on the first n shipped CIFAR-10 images."""
+        examples = datasets.load("cifar10").examples(n)
+        example_sets.keep(self.database, examples.fingerprint, examples.digests(example_sets.DIGEST_BYTES))
         size = EPSILON[norm] if epsilon is None else epsilon
         made_of = {"name": name, "settings": settings or {}}
         defence = writer.ensure(
@@ -107,11 +111,12 @@ class Filler:
             {
                 "defence_id": defence,
                 "dataset": "cifar10",
-                "examples_sha256": datasets.load("cifar10").examples(n).fingerprint,
+                "examples_sha256": examples.fingerprint,
                 "norm": norm,
                 "epsilon": size,
                 "n_examples": n,
                 "fingerprint": fingerprint([made_of, norm, size, n]),
+                "required_json": required.to_json() if required else None,
             },
         )
 
@@ -207,6 +212,7 @@ def paper_like(folder: Path, n: int = 60, surrogates: int = 4) -> Filler:
             n,
             settings={"layers": 5, "width": 256},
             description="Lossy Implicit Network Activation Coding.",
+            required=Required("laptop", tuple(f"{engine}@bypass" for engine in ENGINES)),
         )
         filler.clean(board, 0.93, strength)
         sources = [("nominal", "transfer", 0.85), ("at-linf", "transfer", 0.6), ("at-l2", "transfer", 0.5)]
@@ -229,7 +235,9 @@ def paper_like(folder: Path, n: int = 60, surrogates: int = 4) -> Filler:
         ("none", False, "self", "standard", 0.02),
     ):
         for norm in EPSILON:
-            board = filler.board(name, norm, n, keyed=keyed)
+            wanted = {"block-shuffle": ("nominal", "bypass"), "jpeg-23": ("self",), "none": ()}[name]
+            pairs = tuple(f"{engine}@{one}" for one in wanted for engine in ENGINES)
+            board = filler.board(name, norm, n, keyed=keyed, required=Required("laptop", pairs) if pairs else None)
             filler.clean(board, 0.9, strength)
             for engine in ENGINES:
                 filler.fill(board, engine, source, strategy, share, strength)
@@ -246,6 +254,25 @@ def paper_like(folder: Path, n: int = 60, surrogates: int = 4) -> Filler:
                 )
     writer.finish_run(filler.database, filler.run)
     return filler
+
+
+def unevenly_covered(folder: Path) -> dict[str, int]:
+    """Boards by name: one with two of eight cells on many images and one with all on few of the same, one that is
+    stronger than both but has a cell less, and one of which nobody has said what it must have."""
+    filler, found = Filler(folder), {}
+    eight = Required("laptop", tuple(f"{engine}@{source}" for engine in ENGINES for source in ("nominal", "bypass")))
+    for name, defence, n, share, pairs, required in (
+        ("two cells", "linac", 60, 0.6, eight.pairs[:2], eight),
+        ("all cells", "linac", 20, 0.3, eight.pairs, eight),
+        ("stronger", "block-shuffle", 60, 0.9, eight.pairs[:7], eight),
+        ("unknown", "none", 60, 0.9, eight.pairs, None),
+    ):
+        found[name] = board = filler.board(defence, "linf", n, required=required)
+        strength = filler.random.random(n)
+        filler.clean(board, 0.95, strength)
+        for engine, source in (pair.split("@") for pair in pairs):
+            filler.fill(board, engine, source, "pba" if source == "bypass" else "transfer", share, strength)
+    return found
 
 
 def reproduce(filler: Filler, site: Path, norms: tuple[str, ...] = ("linf", "l2")) -> Results:
@@ -287,7 +314,8 @@ def hostile(folder: Path, n: int = 10) -> Filler:
     )
     strength = filler.random.random(n)
     for name in (HOSTILE, HOSTILE + "2"):
-        board = filler.board(name, "linf", n, settings={HOSTILE: HOSTILE}, description=HOSTILE)
+        required = Required(HOSTILE[:50], (f"{HOSTILE}@{HOSTILE}", f"{HOSTILE}@missing"))
+        board = filler.board(name, "linf", n, settings={HOSTILE: HOSTILE}, description=HOSTILE, required=required)
         filler.clean(board, 0.9, strength)
         key = filler.fill(board, HOSTILE, HOSTILE, HOSTILE[:50], 0.5, strength)
         writer.set_doubts(filler.database, key, {HOSTILE: HOSTILE})
