@@ -101,6 +101,11 @@ class Defence(Plugin):
         """A differentiable form of a keyless `transform`, of its shape and about its values, for BPDA to go back through."""
         raise NotImplementedError(f"{type(self).__name__} has no differentiable form")
 
+    def transform_and_reconstruction(self, images: np.ndarray, key: int | None) -> tuple[np.ndarray, np.ndarray]:
+        """What `transform` gives of images (B×H×W×3, [0,1]) and what that of the variant of `reconstruction` gives, where
+        one computation gives both; only then is it to be written."""
+        raise NotImplementedError(f"{type(self).__name__} computes the two apart")
+
     def reconstruction(self) -> Mapping[str, Any] | None:
         """The settings of a variant that gives back an image much like the input, for surrogates attacked by BPDA."""
         return None

@@ -137,6 +137,12 @@ class Linac(Defence):
         channels = self.output_shape(shape)[2]
         return keras.Model(image, keras.layers.Conv2D(channels, 3, padding="same", name="bypass")(standardised))
 
+    def transform_and_reconstruction(self, images: np.ndarray, key: int | None) -> tuple[np.ndarray, np.ndarray]:
+        if key is None:
+            raise UsageError("linac needs a key")
+        fitted = self.fitted(images, key)
+        return fitted.representation, fitted.reconstruction
+
     def reconstruction(self) -> Mapping[str, Any] | None:
         return dataclasses.asdict(dataclasses.replace(self.settings, representation_layer=self.settings.layers))
 

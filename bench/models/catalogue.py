@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.metadata
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from bench.models.training import Progress
+
+
+ATTACKER = "attacker:"
+"""What the names of attackers' keys begin with."""
 
 
 def described(name: str, defence: Defence) -> dict[str, Any]:
@@ -210,7 +215,10 @@ def train(spec: ClassifierSpec, key: int | None, name: str, track: Track) -> Art
     def transform(images: tf.Tensor) -> tf.Tensor:
         return spec.defence.transform(images, key, state)
 
-    transformed = TransformedCopies(spec, transform, data)
+    both = None
+    if (spec.key or "").startswith(ATTACKER) and gives_both(spec.defence):  # the private key makes nothing beyond need
+        both = functools.partial(spec.defence.transform_and_reconstruction, key=key)
+    transformed = TransformedCopies(spec, transform, data, both)
     copies = transformed.all(track)
     with track(f"training {name}", spec.recipe.epochs) as tracker:
         before = transformed.decode if copies else transform
@@ -224,6 +232,13 @@ def train(spec: ClassifierSpec, key: int | None, name: str, track: Track) -> Art
     checkpoint.unlink(missing_ok=True)
     transformed.remove()
     return artifact
+
+
+def gives_both(defence: Defence) -> bool:
+    """Whether a defence has its transform and its reconstruction of one computation."""
+    own = type(defence).transform_and_reconstruction is not Defence.transform_and_reconstruction
+    variant = defence.reconstruction()
+    return own and variant is not None and variant != dataclasses.asdict(defence.settings)
 
 
 def learns(defence: Defence) -> bool:

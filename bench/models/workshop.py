@@ -67,7 +67,7 @@ class TrainingWorkshop(Workshop):
             self.dataset,
             defence,
             plugin,
-            None if key is None else f"attacker:{key}",
+            None if key is None else f"{catalogue.ATTACKER}{key}",
             (f"{role}:{defence}", role) if role else (),
             self.defended,
             network,

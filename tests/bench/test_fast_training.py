@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import subprocess
 import sys
@@ -15,9 +16,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bench import registry
 from bench.api import Defence, Shape, UsageError
 from bench.data.datasets import Dataset, Split
-from bench.models import augmentation, precision, statistics
+from bench.models import augmentation, catalogue, precision, statistics
 from bench.models.architecture import Architecture
 from bench.models.catalogue import ClassifierSpec
 from bench.models.optimiser import Lookahead, Nesterov
@@ -300,3 +302,34 @@ def test_copies_in_half_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     copies = copies_of(Recipe(PIXELWISE, copies=1, cutmix=False))
     wanted = Mixing().transform(tf.constant(DATA.unit()), None, {}).numpy()
     assert np.array_equal(copies.decode(tf.constant(copies.all(untracked)[0])), wanted.astype(np.float16))
+
+
+def test_one_fit_gives_the_copies_of_a_surrogate_and_of_a_reconstruction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BENCH_HOME", str(tmp_path))
+    linac = registry.defence("linac", {"frequencies": 2, "layers": 3, "width": 4, "epochs": 1, "batch_pixels": 8})
+    reconstructing = registry.defence("linac", linac.reconstruction() or {})
+    dataset = Dataset("few", DATA, ("a", "b", "c"), None, DATA.fingerprint)
+    recipe = Recipe(PIXELWISE, copies=1, copy_bits=8, cutmix=False)
+
+    def copies(defence: Defence, both: bool) -> TransformedCopies:
+        spec = ClassifierSpec(dataset, "linac", defence, f"{catalogue.ATTACKER}7", recipe)
+        given = functools.partial(linac.transform_and_reconstruction, key=7) if both else None
+        return TransformedCopies(spec, lambda images: defence.transform(images, 7, {}), DATA, given)
+
+    assert catalogue.gives_both(linac)
+    assert not catalogue.gives_both(reconstructing), "there is nothing beside it"
+    surrogate = copies(linac, True).all(untracked)[0]
+    fits: list[int] = []
+    monkeypatch.setattr(type(linac), "transform", lambda self, images, key, state: fits.append(1))
+    reconstruction = copies(reconstructing, False)
+    kept = reconstruction.all(untracked)[0]
+    assert not fits, "it was kept beside the other"
+    monkeypatch.undo()
+    monkeypatch.setenv("BENCH_HOME", str(tmp_path / "apart"))
+    assert np.array_equal(copies(linac, False).all(untracked)[0], surrogate)
+    assert np.array_equal(copies(reconstructing, False).all(untracked)[0], kept)
+    monkeypatch.setenv("BENCH_HOME", str(tmp_path))
+    copies(linac, True).remove()
+    assert np.array_equal(reconstruction.all(untracked)[0], kept), "it stays until it is trained"
