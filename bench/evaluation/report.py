@@ -13,6 +13,7 @@ from bench.support.printable import markup
 from bench.support.stats import wilson
 
 REDUCED = " (reduced)"
+KNOWN = "Best Known"
 
 
 def print_boards(boards: Iterable[Board], console: Console) -> None:
@@ -40,30 +41,34 @@ def reduced_budgets(board: Board) -> list[str]:
 def board_table(board: Board) -> Table:
     title = f"{board.defence}  {board.norm} ε = {board.epsilon:.5g}  {board.n_examples} examples of {board.dataset}"
     table = Table(title=markup(title), title_justify="left", title_style="bold")
-    for name in ("cell", "accuracy %", "95 % interval", "examples", "doubts"):
+    rounded = any(cell.rounded for cell in board.cells)
+    for name in ("cell", "accuracy %", "95 % interval", *(["rounded %"] if rounded else []), "examples", "doubts"):
         table.add_column(name, justify="left" if name in ("cell", "doubts") else "right")
+
+    def add(name: str, correct: int, total: int, among_rounded: int | None, examples: str, doubts: str = "") -> None:
+        numbers = [*_numbers(correct, total), *([_percent(among_rounded, total)] if rounded else [])]
+        table.add_row(markup(name), *numbers, examples, markup(doubts), style="bold" if name == KNOWN else None)
+
+    n = board.n_examples
     if board.clean:
-        table.add_row("clean", *_numbers(board.clean.n_correct, board.n_examples), str(board.n_examples), "")
+        add("clean", board.clean.n_correct, n, _right_rounded(board.clean), str(n))
     names = attack_names(board.cells)
     for cell in board.cells:
-        table.add_row(
-            markup(_name(cell, names[cell.attack_id])),
-            *_numbers(cell.n_correct, cell.n_done),
-            _progress(cell, board.n_examples),
-            markup(", ".join(cell.doubts)),
-        )
+        name = _name(cell, names[cell.attack_id])
+        add(name, cell.n_correct, cell.n_done, _right_rounded(cell), _progress(cell, n), ", ".join(cell.doubts))
     table.add_section()
     for attack, count in board.best_adversary.items():
         reduced = REDUCED if board.is_reduced(attack) else ""
-        name = markup(f"Best Adversary {attack}{reduced}")
-        table.add_row(name, *_numbers(count, board.n_examples), str(board.n_examples), "")
+        add(f"Best Adversary {attack}{reduced}", count, n, None, str(n))
     if board.best_known is None:
-        table.add_row("Best Known", "–", "", "", "no complete cell")
+        table.add_row(KNOWN, "–", *[""] * (3 if rounded else 2), "no complete cell")
     else:
-        table.add_row(
-            "Best Known", *_numbers(board.best_known, board.n_examples), str(board.n_examples), "", style="bold"
-        )
+        add(KNOWN, board.best_known, n, board.best_known_rounded, str(n))
     return table
+
+
+def _right_rounded(cell: Cell) -> int | None:
+    return cell.rounded.n_correct if cell.rounded else None
 
 
 def _name(cell: Cell, attack: str) -> str:
@@ -80,4 +85,8 @@ def _numbers(correct: int, total: int) -> tuple[str, str]:
     if not total:
         return "–", ""
     low, high = wilson(correct, total)
-    return f"{100 * correct / total:.2f}", f"{100 * low:.1f} to {100 * high:.1f}"
+    return _percent(correct, total), f"{100 * low:.1f} to {100 * high:.1f}"
+
+
+def _percent(count: int | None, total: int) -> str:
+    return f"{100 * count / total:.2f}" if count is not None and total else "–"

@@ -25,7 +25,7 @@ def cells_frame(boards: Iterable[Board]) -> pd.DataFrame:
     rows = [
         _cell_row(board, cell) for board in boards for cell in ((board.clean,) if board.clean else ()) + board.cells
     ]
-    return pd.DataFrame(rows, columns=list(_CELL_COLUMNS))
+    return pd.DataFrame(rows, columns=list(_CELL_COLUMNS)).astype({"survive_rounding": "Int64"})
 
 
 def examples_frame(database: Database, boards: Iterable[Board]) -> pd.DataFrame:
@@ -46,7 +46,7 @@ def examples_frame(database: Database, boards: Iterable[Board]) -> pd.DataFrame:
             )  # fmt: skip
             frames.append(frame.sort_values(["cell", "example"])[list(_EXAMPLE_COLUMNS)])
     found = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(_EXAMPLE_COLUMNS))
-    return found.astype({"correct": bool, "source_success": bool})
+    return found.astype({"correct": bool, "source_success": bool, "rounded": "boolean"})
 
 
 def doubts_frame(boards: Iterable[Board]) -> pd.DataFrame:
@@ -114,6 +114,9 @@ _BOARD_COLUMNS = (
     "preset",
     "updated",
     "reduced",
+    "best_known_rounded",
+    "best_known_rounded_low",
+    "best_known_rounded_high",
 )
 _ANSWER = row_format.columns(row_format.newest())[1:]  # without the example's place
 _EXAMPLE_COLUMNS = ("defence", "norm", "epsilon", "attack", "source", "example", *_ANSWER)
@@ -142,12 +145,14 @@ _CELL_COLUMNS = (
     "error",
     "imported",
     "reduced",
+    "rounded_accuracy",
+    "rounded_low",
+    "rounded_high",
+    "survive_rounding",
 )
 
 
 def _board_row(board: Board) -> dict[str, Any]:
-    known = board.best_known
-    low, high = wilson(known, board.n_examples) if known is not None else (None, None)
     return {
         "board": board.id,
         "defence": board.defence,
@@ -159,9 +164,7 @@ def _board_row(board: Board) -> dict[str, Any]:
         "epsilon": board.epsilon,
         "examples": board.n_examples,
         "clean": percent(board.clean.accuracy if board.clean else None),
-        "best_known": percent(known / board.n_examples if known is not None else None),
-        "best_known_low": percent(low),
-        "best_known_high": percent(high),
+        **_share("best_known", board.best_known, board.n_examples),
         "best_adversary": {name: percent(count / board.n_examples) for name, count in board.best_adversary.items()},
         "cells": len(board.counted),
         "left_out": len(board.left_out),
@@ -169,11 +172,14 @@ def _board_row(board: Board) -> dict[str, Any]:
         "preset": board.preset,
         "updated": board.updated,
         "reduced": len(board.reduced),
+        **_share("best_known_rounded", board.best_known_rounded, board.n_examples),
     }
 
 
 def _cell_row(board: Board, cell: Cell) -> dict[str, Any]:
     low, high = wilson(cell.n_correct, cell.n_done) if cell.n_done else (None, None)
+    rounded = cell.rounded if cell.n_done else None
+    bounds = wilson(rounded.n_correct, rounded.n_done) if rounded else (None, None)
     return {
         "board": board.id,
         "defence": board.defence,
@@ -199,7 +205,18 @@ def _cell_row(board: Board, cell: Cell) -> dict[str, Any]:
         "error": cell.error,
         "imported": cell.imported,
         "reduced": cell.reduced,
+        "rounded_accuracy": percent(rounded.n_correct / rounded.n_done if rounded else None),
+        "rounded_low": percent(bounds[0]),
+        "rounded_high": percent(bounds[1]),
+        "survive_rounding": rounded.survive if rounded else None,
     }
+
+
+def _share(name: str, count: int | None, total: int) -> dict[str, float | None]:
+    """A count of examples in percent, with its 95 % interval; nothing where it is not known."""
+    low, high = wilson(count, total) if count is not None else (None, None)
+    share = count / total if count is not None else None
+    return {name: percent(share), f"{name}_low": percent(low), f"{name}_high": percent(high)}
 
 
 def percent(share: float | None) -> float | None:

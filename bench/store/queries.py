@@ -18,7 +18,7 @@ from sqlalchemy.engine import Engine as Database
 
 from bench import norms
 from bench.store import about, schema
-from bench.store.best_known import best, rows_of
+from bench.store.best_known import Rounded, best, judged_rounded, rows_of, withstanding
 from bench.store.database import reading
 from bench.store.descriptions import AttackAbout, SourceAbout, read_attack, read_source
 from bench.store.schema import CLEAN, UNJUDGED
@@ -51,6 +51,8 @@ class Cell:
     """The names of the engines that the attack is made of, if of several, as `result.part` counts them."""
     attack_about: AttackAbout
     source_about: SourceAbout
+    rounded: Rounded | None = None
+    """The same of the images rounded to eight bits; None unless all of them were judged so."""
 
     @property
     def accuracy(self) -> float | None:
@@ -83,6 +85,8 @@ class Board:
     cells: tuple[Cell, ...]
     best_known: int | None
     best_adversary: dict[str, int]
+    best_known_rounded: int | None = None
+    """Best Known over the images rounded to eight bits; None unless all counted cells were judged so."""
 
     @property
     def counted(self) -> tuple[Cell, ...]:
@@ -190,8 +194,11 @@ def _board(connection: Connection, row: Any) -> Board:
     clean_done = clean is not None and counts(clean)
     best_known: int | None = None
     best_adversary: dict[str, int] = {}
+    rounded: int | None = None
     if clean is not None and clean_done and counted:
         best_known, best_adversary = best(connection, row.id, [clean, *counted], cells)
+        if all(cell.rounded is not None for cell in counted):
+            rounded = withstanding(connection, row.id, [clean, *counted], cells, rounded=True)
     latest = connection.execute(
         sa.select(schema.run.c.preset)
         .join(schema.cell, schema.cell.c.run_id == schema.run.c.id)
@@ -217,6 +224,7 @@ def _board(connection: Connection, row: Any) -> Board:
         cells=attacks,
         best_known=best_known,
         best_adversary=best_adversary,
+        best_known_rounded=rounded,
     )
 
 
@@ -235,6 +243,7 @@ def _cells(connection: Connection, board_id: int) -> list[Cell]:
         .where(schema.cell.c.board_id == board_id)
         .order_by(schema.attack.c.name, schema.source.c.name, schema.attack.c.id, schema.source.c.id)
     )
+    rounded = judged_rounded(connection, board_id)
     return [
         Cell(
             row.attack_id,
@@ -258,9 +267,15 @@ def _cells(connection: Connection, board_id: int) -> list[Cell]:
             tuple(map(str, json.loads(row.parts_json))),
             read_attack(row.attack, about.from_json(row.attack_about)),
             read_source(row.source, row.strategy, about.from_json(row.source_about)),
+            _of_all(rounded.get((row.attack_id, row.source_id)), row.n_done),
         )
         for row in connection.execute(query)
     ]
+
+
+def _of_all(rounded: Rounded | None, n_done: int) -> Rounded | None:
+    """What was judged rounded of a cell, if all of it was: a part would be of other examples."""
+    return rounded if rounded is not None and rounded.n_done == n_done else None
 
 
 def best_by_source(database: Database, board: Board) -> dict[str, int]:
