@@ -41,6 +41,8 @@ class Spec:
     """How much of the paper's tables and figures `bench reproduce` runs: the fields of `reproduction.sizes`."""
     gallery: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """How fine the figures of `bench.reproduction.gallery` are."""
+    reference: tuple[str, ...] = ()
+    """Attacks outside the threat model that `all` adds against keyed defences: what they leave is what a key is worth."""
 
     def defence(self, request: str) -> tuple[str, Defence]:
         """The defence that `name[setting=value,…]` asks for, under the run's settings: its name, and the plug-in."""
@@ -123,6 +125,7 @@ def resolve(
         against=values.get("against", {}),
         reproduce=values.get("reproduce", {}),
         gallery=values.get("gallery", {}),
+        reference=tuple(values.get("reference", ())),
     )
 
 
@@ -141,6 +144,8 @@ def _check_types(preset: str, values: Mapping[str, Any]) -> None:
             wanted = "a whole number"
         elif name in ("dataset", "description") and not isinstance(value, str):
             wanted = "text"
+        elif name == "reference" and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+            wanted = 'a list of attacks, such as ["pgd@key-leaked"]'
         else:
             continue
         raise UsageError(f"preset {preset}: {name} is {str(value)[:60]!r}; it must be {wanted} (docs/presets.md)")

@@ -10,7 +10,7 @@ from rich.table import Table
 from bench.store.queries import Board, Cell, attack_names
 from bench.store.schema import UNJUDGED
 from bench.support.printable import markup
-from bench.support.stats import wilson
+from bench.support.stats import lost, wilson
 
 REDUCED = " (reduced)"
 KNOWN = "Best Known"
@@ -21,6 +21,8 @@ def print_boards(boards: Iterable[Board], console: Console) -> None:
         console.print(board_table(board))
         for line in reduced_budgets(board):
             console.print(markup(line))
+        for line in key_worth(board):
+            console.print(line)
         if board.left_out:
             console.print(
                 f"partial: {len(board.left_out)} of {len(board.cells)} cells are not complete and do not count"
@@ -36,6 +38,30 @@ def reduced_budgets(board: Board) -> list[str]:
         if cell.reduced:
             found.setdefault(f"{names[cell.attack_id]}: {cell.reduced}", []).append(cell.source)
     return [f"reduced: {what} (on {', '.join(sources)})" for what, sources in found.items()]
+
+
+def key_worth(board: Board) -> list[str]:
+    """What is left of Best Known for who has the key, and for who may ask; nothing without a key or without Best Known."""
+    worth, known, n = board.key_worth, board.best_known, board.n_examples
+    if worth is None or known is None:
+        return []
+    if not worth.measured:
+        return ["what the key is worth: not measured"]
+
+    def said(left: int | None) -> str:
+        if left is None:
+            return "not measured"
+        share, interval = _numbers(left, n)
+        low, high = lost(known, left, n)
+        points = f"{100 * (known - left) / n:.2f} points less ({100 * low:.1f} to {100 * high:.1f})"
+        return f"{share} % ({interval}), {points}"
+
+    share, interval = _numbers(known, n)
+    return [
+        f"what the key is worth: of Best Known, {share} % ({interval}), is left",
+        f"  with the key: {said(worth.leaked)}",
+        f"  with queries: {said(worth.queried)}",
+    ]
 
 
 def board_table(board: Board) -> Table:

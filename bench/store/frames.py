@@ -12,7 +12,7 @@ from sqlalchemy.engine import Engine as Database
 from bench.store import row_format, schema
 from bench.store.queries import Board, Cell
 from bench.store.schema import CLEAN
-from bench.support.stats import wilson
+from bench.support.stats import lost, wilson
 
 
 def boards_frame(boards: Iterable[Board]) -> pd.DataFrame:
@@ -117,6 +117,11 @@ _BOARD_COLUMNS = (
     "best_known_rounded",
     "best_known_rounded_low",
     "best_known_rounded_high",
+    *(
+        f"{name}{end}"
+        for name in ("key_leaked", "key_worth", "queried", "query_worth")
+        for end in ("", "_low", "_high")
+    ),
 )
 _ANSWER = row_format.columns(row_format.newest())[1:]  # without the example's place
 _EXAMPLE_COLUMNS = ("defence", "norm", "epsilon", "attack", "source", "example", *_ANSWER)
@@ -173,7 +178,19 @@ def _board_row(board: Board) -> dict[str, Any]:
         "updated": board.updated,
         "reduced": len(board.reduced),
         **_share("best_known_rounded", board.best_known_rounded, board.n_examples),
+        **_worth(board, "key_leaked", "key_worth", board.key_worth.leaked if board.key_worth else None),
+        **_worth(board, "queried", "query_worth", board.key_worth.queried if board.key_worth else None),
     }
+
+
+def _worth(board: Board, left_name: str, lost_name: str, left: int | None) -> dict[str, float | None]:
+    """What is left of Best Known with more than the threat model allows, and how much less that is, in points."""
+    known, total = board.best_known, board.n_examples
+    if known is None or left is None:
+        return {**_share(left_name, None, total), **_share(lost_name, None, total)}
+    low, high = lost(known, left, total)
+    points = {lost_name: percent((known - left) / total), f"{lost_name}_low": percent(low)}
+    return {**_share(left_name, left, total), **points, f"{lost_name}_high": percent(high)}
 
 
 def _cell_row(board: Board, cell: Cell) -> dict[str, Any]:

@@ -17,10 +17,11 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.engine import Engine as Database
 
 from bench import norms
-from bench.store import about, schema
+from bench.store import about, key_worth, schema
 from bench.store.best_known import Rounded, best, judged_rounded, rows_of, withstanding
 from bench.store.database import reading
 from bench.store.descriptions import AttackAbout, SourceAbout, read_attack, read_source
+from bench.store.key_worth import KeyWorth
 from bench.store.schema import CLEAN, UNJUDGED
 
 
@@ -59,6 +60,11 @@ class Cell:
         return self.n_correct / self.n_done if self.n_done else None
 
     @property
+    def complete(self) -> bool:
+        """Whether all of it is there and was judged: by this database's own run, or image by image when it was imported."""
+        return self.status == "done" and self.imported != UNJUDGED
+
+    @property
     def reduced(self) -> str:
         """How much less its attack tries than it was published with; nothing if it does not."""
         return self.attack_about.reduced
@@ -87,6 +93,8 @@ class Board:
     best_adversary: dict[str, int]
     best_known_rounded: int | None = None
     """Best Known over the images rounded to eight bits; None unless all counted cells were judged so."""
+    key_worth: KeyWorth | None = None
+    """What is left of Best Known with more than the threat model allows; None without a key, or without Best Known."""
 
     @property
     def counted(self) -> tuple[Cell, ...]:
@@ -159,10 +167,9 @@ def _share(board: Board) -> float:
 def counts(cell: Cell) -> bool:
     """Whether a cell counts towards Best Known and Best Adversary, and every number that is made of several cells.
 
-    The one rule: it is of the threat model, complete, and judged: by this database's own run, or image by image when it
-    was imported. Others are shown and marked.
+    The one rule: it is of the threat model, complete and judged. Others are shown and marked.
     """
-    return cell.inside_threat_model and cell.status == "done" and cell.imported != UNJUDGED
+    return cell.inside_threat_model and cell.complete
 
 
 def attack_names(cells: Iterable[Cell]) -> dict[int, str]:
@@ -194,11 +201,13 @@ def _board(connection: Connection, row: Any) -> Board:
     clean_done = clean is not None and counts(clean)
     best_known: int | None = None
     best_adversary: dict[str, int] = {}
-    rounded: int | None = None
+    rounded, worth = None, None
     if clean is not None and clean_done and counted:
         best_known, best_adversary = best(connection, row.id, [clean, *counted], cells)
         if all(cell.rounded is not None for cell in counted):
             rounded = withstanding(connection, row.id, [clean, *counted], cells, rounded=True)
+        if row.keyed:
+            worth = key_worth.measured(connection, row.id, [clean, *counted], cells)
     latest = connection.execute(
         sa.select(schema.run.c.preset)
         .join(schema.cell, schema.cell.c.run_id == schema.run.c.id)
@@ -225,6 +234,7 @@ def _board(connection: Connection, row: Any) -> Board:
         best_known=best_known,
         best_adversary=best_adversary,
         best_known_rounded=rounded,
+        key_worth=worth,
     )
 
 
