@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.table import Table
 
+from bench.store.key_worth import Left
 from bench.store.queries import Board, Cell, attack_names
 from bench.store.schema import UNJUDGED
 from bench.support.printable import markup
@@ -48,13 +49,13 @@ def key_worth(board: Board) -> list[str]:
     if not worth.measured:
         return ["what the key is worth: not measured"]
 
-    def said(left: int | None) -> str:
+    def said(left: Left | None) -> str:
         if left is None:
             return "not measured"
-        share, interval = _numbers(left, n)
-        low, high = lost(known, left, n)
-        points = f"{100 * (known - left) / n:.2f} points less ({100 * low:.1f} to {100 * high:.1f})"
-        return f"{share} % ({interval}), {points}"
+        share, interval = _numbers(left.n_correct, n)
+        low, high = lost(known, left.n_correct, n)
+        points = f"{100 * (known - left.n_correct) / n:.2f} points less ({100 * low:.1f} to {100 * high:.1f})"
+        return f"{share} % ({interval}), {points}{REDUCED if left.reduced else ''}"
 
     share, interval = _numbers(known, n)
     return [

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine as Database
 
 from bench.store import row_format, schema
+from bench.store.key_worth import Left
 from bench.store.queries import Board, Cell
 from bench.store.schema import CLEAN
 from bench.support.stats import lost, wilson
@@ -122,6 +123,8 @@ _BOARD_COLUMNS = (
         for name in ("key_leaked", "key_worth", "queried", "query_worth")
         for end in ("", "_low", "_high")
     ),
+    "key_leaked_reduced",
+    "queried_reduced",
 )
 _ANSWER = row_format.columns(row_format.newest())[1:]  # without the example's place
 _EXAMPLE_COLUMNS = ("defence", "norm", "epsilon", "attack", "source", "example", *_ANSWER)
@@ -183,14 +186,19 @@ def _board_row(board: Board) -> dict[str, Any]:
     }
 
 
-def _worth(board: Board, left_name: str, lost_name: str, left: int | None) -> dict[str, float | None]:
+def _worth(board: Board, left_name: str, lost_name: str, left: Left | None) -> dict[str, float | None]:
     """What is left of Best Known with more than the threat model allows, and how much less that is, in points."""
     known, total = board.best_known, board.n_examples
     if known is None or left is None:
-        return {**_share(left_name, None, total), **_share(lost_name, None, total)}
-    low, high = lost(known, left, total)
-    points = {lost_name: percent((known - left) / total), f"{lost_name}_low": percent(low)}
-    return {**_share(left_name, left, total), **points, f"{lost_name}_high": percent(high)}
+        return {**_share(left_name, None, total), **_share(lost_name, None, total), f"{left_name}_reduced": None}
+    low, high = lost(known, left.n_correct, total)
+    return {
+        **_share(left_name, left.n_correct, total),
+        lost_name: percent((known - left.n_correct) / total),
+        f"{lost_name}_low": percent(low),
+        f"{lost_name}_high": percent(high),
+        f"{left_name}_reduced": left.reduced,
+    }
 
 
 def _cell_row(board: Board, cell: Cell) -> dict[str, Any]:

@@ -22,12 +22,21 @@ LEAKED, QUERIES = "key-leaked", "query"
 
 
 @dataclasses.dataclass(frozen=True)
-class KeyWorth:
-    """How many examples are left right, of those behind Best Known; None where no cell of the kind is complete."""
+class Left:
+    """How many of the examples behind Best Known are left right."""
 
-    leaked: int | None
+    n_correct: int
+    reduced: bool = False
+    """Whether an attack that says so tries less than it was published with."""
+
+
+@dataclasses.dataclass(frozen=True)
+class KeyWorth:
+    """What is left of Best Known; None where no cell of the kind is complete."""
+
+    leaked: Left | None
     """When the key is known."""
-    queried: int | None
+    queried: Left | None
     """When the defended model answers questions."""
 
     @property
@@ -38,8 +47,10 @@ class KeyWorth:
 def measured(connection: Connection, board_id: int, behind: Sequence[Cell], cells: Sequence[Cell]) -> KeyWorth:
     """Of a board whose Best Known is that of the cells `behind` it, the unperturbed images among them."""
 
-    def left(strategy: str) -> int | None:
+    def left(strategy: str) -> Left | None:
         own = [cell for cell in cells if cell.strategy == strategy and not cell.inside_threat_model and cell.complete]
-        return withstanding(connection, board_id, [*behind, *own], cells) if own else None
+        if not own:
+            return None
+        return Left(withstanding(connection, board_id, [*behind, *own], cells), any(cell.reduced for cell in own))
 
     return KeyWorth(left(LEAKED), left(QUERIES))

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Engine as Database
 from bench.evaluation.report import key_worth
 from bench.store import frames, queries, schema, writer
 from bench.store.database import writing
-from bench.store.key_worth import KeyWorth
+from bench.store.key_worth import KeyWorth, Left
 from tests.processes import bench
 from tests.stores import a_board, a_cell, fill, shard
 
@@ -45,11 +45,11 @@ def test_left_is_what_withstands_the_counted_cells_and_those_with_more(database:
     assert (before.best_known, before.key_worth) == (6, KeyWorth(None, None))
     assert key_worth(before) == ["what the key is worth: not measured"]
     outside(database, board, "pgd", "key-leaked", [True, True, False, True, True, True, False, False])
-    assert found(database).key_worth == KeyWorth(3, None), "0, 1 and 5: example 3 stands under the key alone"
+    assert found(database).key_worth == KeyWorth(Left(3), None), "0, 1 and 5: example 3 stands under the key alone"
     outside(database, board, "mt", "key-leaked", [False, True, True, True, True, True, True, True])
     outside(database, board, "square", "query", [True] * 7 + [False])
     after = found(database)
-    assert after.key_worth == KeyWorth(2, 5)
+    assert after.key_worth == KeyWorth(Left(2), Left(5))
     assert (after.best_known, after.best_adversary, after.counted, after.left_out) == (
         6, before.best_adversary, before.counted, (),
     )  # fmt: skip
@@ -77,7 +77,7 @@ def test_only_complete_and_judged_cells_outside_the_threat_model_say_so(database
     writer.record_shard(database, inside, shard(0, [True] * 8), 8)
     assert found(database).key_worth == KeyWorth(None, None)
     writer.record_shard(database, half, shard(4, [False] * 4), 8)
-    assert found(database).key_worth == KeyWorth(0, None)
+    assert found(database).key_worth == KeyWorth(Left(0), None)
     with writing(database) as connection:
         connection.execute(
             schema.cell.update().where(writer.of_cell(schema.cell, half)).values(imported=schema.UNJUDGED)
@@ -113,12 +113,14 @@ def test_a_run_of_all_says_it_without_being_asked(tmp_path: Path) -> None:
     assert f"{notice}pgd@key-leaked, square@query\n" in done.stderr
     assert "cells: 10 done" in done.stdout
     assert "what the key is worth: of Best Known, " in done.stdout
+    assert re.search(r"  with the key: .* points less\s\(.* to .*\)\s\(reduced\)", done.stdout)
     cells = json.loads(bench("results", "--format", "json", cwd=tmp_path).stdout)
     outside = {f"{cell['attack']}@{cell['source']}": cell for cell in cells if not cell["inside_threat_model"]}
     assert outside.keys() == {"pgd@key-leaked", "square@query"}
     assert all(cell["reduced"] for cell in outside.values())
     (board,) = json.loads(bench("results", "--format", "json", "--what", "boards", cwd=tmp_path).stdout)
     assert (board["cells"], board["left_out"], board["partial"]) == (8, 0, False)
+    assert board["key_leaked_reduced"] is True
     assert board["key_worth"] == pytest.approx(board["best_known"] - board["key_leaked"])
     (page,) = [path.read_text() for path in (tmp_path / "results" / "leaderboard" / "defences").glob("*.html")]
     section = page[page.index("What the key is worth</h3>") :].partition("</table>")[0]
