@@ -38,7 +38,7 @@ class GuessedKey(Strategy):
 
     def describe(self, source: str, defence: Defence) -> SourceDescription:
         meaning = "the defended classifier under a key that the attacker has found"
-        return SourceDescription(source, meaning=meaning, place=120, through=("defence",), trained=False)
+        return SourceDescription(source, meaning=meaning, place=120, trained=False)
 
     def build(self, source: str, knowledge: Knowledge) -> Source:
         return ModelSource(source, _defended(knowledge))
@@ -74,7 +74,7 @@ class KeyLeaked(_Outside):
     def describe(self, source: str, defence: Defence) -> SourceDescription:
         if source == LEAKED:
             meaning = "the defended model with its private key: outside the threat model"
-            return SourceDescription(source, meaning=meaning, place=130, through=("defence",), trained=False)
+            return SourceDescription(source, meaning=meaning, place=130, trained=False)
         meaning = "forward with the private key, backward through the bypass: outside the threat model"
         return SourceDescription(source, meaning=meaning, place=140, through=("defence", "bypass"), trained=False)
 
@@ -104,7 +104,7 @@ class Query(_Outside):
 
     def describe(self, source: str, defence: Defence) -> SourceDescription:
         meaning = "the defended model as a service that answers with logits: outside the threat model"
-        return SourceDescription(source, meaning=meaning, place=150, through=("defence",), trained=False)
+        return SourceDescription(source, meaning=meaning, place=150, trained=False)
 
     def build(self, source: str, knowledge: Knowledge) -> Source:
         return ModelSource(source, _defended(knowledge), exact=True, has_gradient=False)
