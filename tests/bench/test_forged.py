@@ -302,7 +302,8 @@ def test_imports_before_this_schema_are_told_apart_and_judged_by_their_images(pa
     connection = sqlite3.connect(path)
     connection.execute("ATTACH ? AS new", (str(tmp_path / "new" / "bench.db"),))
     for table in ("run", "defence", "attack", "source", "board", "cell", "shard", "result"):
-        connection.execute(f"INSERT INTO main.{table} SELECT * FROM new.{table}")
+        names = ", ".join(f'"{row[1]}"' for row in connection.execute(f"PRAGMA main.table_info({table})"))
+        connection.execute(f"INSERT INTO main.{table} ({names}) SELECT {names} FROM new.{table}")
     connection.execute("UPDATE main.cell SET imported = 'judged'")
     connection.commit()
     connection.close()
