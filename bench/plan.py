@@ -42,6 +42,8 @@ class Pair:
     """What the source computes with: itself, or its members."""
     needs_key: bool = False
     needs_guess: bool = False
+    reference: bool = False
+    """Whether nobody asked for it by name: the preset compares with it what the threat model allows."""
 
     @property
     def name(self) -> str:
@@ -74,7 +76,35 @@ def requested(
     """The pairs that attack requests mean for a requested defence, `name[setting=value,…]`, under a run's settings."""
     name, defence = spec.defence(request)
     choice = Choice(spec.engines, spec.budgets, spec.strategies(name), own_models, guess, outside)
-    return pairs(attacks, name, defence, choice)
+    found = pairs(attacks, name, defence, choice)
+    if not defence.keyed or not {ALL, EVERYTHING} & set(attacks):
+        return found
+    return [*found, *_references(spec, name, defence, choice, found)]
+
+
+def _references(spec: Spec, name: str, defence: Defence, choice: Choice, found: Sequence[Pair]) -> list[Pair]:
+    """The reference rows of a preset against a keyed defence, without those that were asked for anyway."""
+    given = pairs(spec.reference, name, defence, dataclasses.replace(choice, outside=True))
+    for pair in given:
+        if pair.inside_threat_model:
+            raise UsageError(
+                f"preset {spec.preset}: reference names {pair.name}, which is inside the threat model of {name}; it is for "
+                "attacks that are not, such as pgd@key-leaked"
+            )
+    asked = {(pair.name, fingerprint(pair.settings)) for pair in found}
+    return [
+        dataclasses.replace(pair, reference=True)
+        for pair in given
+        if (pair.name, fingerprint(pair.settings)) not in asked
+    ]
+
+
+def reference_notice(found: Sequence[Pair]) -> str | None:
+    """What a user is told of the reference rows among some pairs, if there are any."""
+    names = [pair.name for pair in found if pair.reference]
+    if not names:
+        return None
+    return f"reference rows, outside the threat model, which count towards nothing: {', '.join(names)}"
 
 
 def required(spec: Spec, defence_name: str, defence: Defence) -> tuple[str, ...]:

@@ -68,6 +68,7 @@ def evaluate(
     batch_size: int = 64,
     shard_size: int = 50,
     keep_images: bool = True,
+    judge_rounded: bool = False,
     quiet: bool = False,
 ) -> Result:
     """Attacks a defence, judges every adversarial image with the private key, and gives back the numbers.
@@ -77,6 +78,8 @@ def evaluate(
 
     Attacks run in processes that never get the key: `key` is the key itself (an int has a random name in this process, a
     `bench.PrivateKey` its own), `key_file` a file with it, else it is BENCH_KEY, else the one that the paper published.
+
+    With `judge_rounded` each adversarial image is judged rounded to eight bits too, as a PNG keeps it.
 
     Results are kept in `db` and not computed twice; without one, in a temporary database that goes with the result. Bad
     usage is a `UsageError`, and nothing is stored. If cells fail, the others are run all the same, and an
@@ -101,7 +104,10 @@ def evaluate(
             seed=seed,
         )
         file = None if weights is None else Path(weights)
-        options = Options(count("batch_size", batch_size), count("shard_size", shard_size), keep_images, train, command)
+        options = Options(
+            count("batch_size", batch_size), count("shard_size", shard_size), keep_images, train, command,
+            judge_rounded=judge_rounded,
+        )  # fmt: skip
         start = functools.partial(_executor, executor, base.Limits(count("workers", workers)))
         modules = [torch_in_memory.factory_of(classifier)] if torch_in_memory.is_module(classifier) else []
         things: list[in_memory.InMemory | in_memory.Factory] = [*wanted.plugins, *modules]

@@ -64,6 +64,12 @@ class Result:
         return {norm: Accuracy.of(count, n) for norm, (count, n) in known.items() if count is not None}
 
     @property
+    def best_known_rounded(self) -> Mapping[str, Accuracy]:
+        """Best Known over the images rounded to eight bits; of norms in which every cell was judged so (`judge_rounded`)."""
+        known = {board.norm: (board.best_known_rounded, board.n_examples) for board in self._boards}
+        return {norm: Accuracy.of(count, n) for norm, (count, n) in known.items() if count is not None}
+
+    @property
     def clean(self) -> Mapping[str, Accuracy]:
         """Per norm, the share of examples that are right without a perturbation."""
         found = {board.norm: (board.clean, board.n_examples) for board in self._boards}

@@ -43,6 +43,8 @@ class Spec:
     """How much is checked of sources and attacks: the fields of `HealthBudget`, and a table of them by kind of source."""
     gallery: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """How fine the figures of `bench.reproduction.gallery` are."""
+    reference: tuple[str, ...] = ()
+    """Attacks outside the threat model that `all` adds against keyed defences: what they leave is what a key is worth."""
 
     def defence(self, request: str) -> tuple[str, Defence]:
         """The defence that `name[setting=value,…]` asks for, under the run's settings: its name, and the plug-in."""
@@ -138,6 +140,7 @@ def resolve(
         reproduce=values.get("reproduce", {}),
         health=values.get("health", {}),
         gallery=values.get("gallery", {}),
+        reference=tuple(values.get("reference", ())),
     )
     for kind in ("", *(name for name, value in spec.health.items() if isinstance(value, Mapping))):
         spec.health_of(kind)  # a field that is none is refused
@@ -159,6 +162,8 @@ def _check_types(preset: str, values: Mapping[str, Any]) -> None:
             wanted = "a whole number"
         elif name in ("dataset", "description") and not isinstance(value, str):
             wanted = "text"
+        elif name == "reference" and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+            wanted = 'a list of attacks, such as ["pgd@key-leaked"]'
         else:
             continue
         raise UsageError(f"preset {preset}: {name} is {str(value)[:60]!r}; it must be {wanted} (docs/presets.md)")

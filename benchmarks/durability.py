@@ -24,9 +24,10 @@ from benchmarks.store import fill
 LEVELS = {"NORMAL": 1, "FULL": 2}
 
 
-def row(example: int) -> dict[str, float]:
+def row(example: int) -> dict[str, float | None]:
     """A row of nothing in particular."""
-    return {**dict.fromkeys(row_format.columns(row_format.newest()), 0), "example_idx": example, "margin": 0.5}
+    zeros = dict.fromkeys(row_format.columns(row_format.newest()), 0)
+    return {**zeros, "example_idx": example, "margin": 0.5, "rounded": None}
 
 
 def timed(path: Path, level: str, shards: int, rows: int) -> list[float]:

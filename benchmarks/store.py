@@ -28,7 +28,7 @@ def fill(
     With `answers`, every row has a label, an answer and a margin that fit.
     """
     random, expected = np.random.default_rng(0), {}
-    insert = f"INSERT INTO result VALUES ({','.join('?' * 16)})"
+    insert = f"INSERT INTO result VALUES ({','.join('?' * 17)})"
     cells = [(1, 1)] + [(a, s) for a in range(2, attacks + 2) for s in range(2, sources + 2)]
     with writing(database) as connection:
         run = {"id": 1, "started": "2020", "command": "", "preset": "synthetic", "device": ""}
@@ -91,7 +91,7 @@ def _rows(
     example = np.broadcast_to(np.arange(shape[0])[:, None], shape)
     attack, source = (np.broadcast_to(np.array(ids), shape) for ids in zip(*cells, strict=True))
     columns = [a.ravel().tolist() for a in (example, attack, source, correct.astype(np.int64), pred, label, margin)]
-    rest = (0.03, 0, 0.0, 0, -1, -1, 100, 0)
+    rest = (0.03, 0, 0.0, 0, -1, -1, 100, 0, None)
     return ((board, *row, *rest) for row in zip(*columns, strict=True))
 
 

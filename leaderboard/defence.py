@@ -40,6 +40,7 @@ class Section:
     published: Table | None  # the paper's numbers for the same
     members: list[tuple[str, Table]]  # a family of sources, one by one
     outside: Table | None
+    rounded: list[tuple[str, Cell]]  # every attack's cell, if any was judged rounded to eight bits
     strategies: Table | None
     strongest: tuple[str, int] | None
     surrogates: Figure | None
@@ -106,6 +107,9 @@ def section(
             site.frame(f"{data}-{name}", table.frame("attack"))
     if surrogates is not None:
         site.text(f"{data}-surrogates.csv", surrogates.data.to_csv(index=False))
+    rounded = any(cell.rounded for cell in board.cells)
+    if rounded:
+        site.frame(f"{data}-rounded", tables.rounded_frame(board))
     breakers, cover = evidence.breakers(outcomes), evidence.cover(outcomes)
     site.frame(f"{data}-health", frames.health_frame([board]))
     site.frame(f"{data}-breakers", tables.breakers_frame(outcomes))
@@ -118,6 +122,7 @@ def section(
         published=tables.published(board),
         members=members,
         outside=outside,
+        rounded=[(f"{attacks[c.attack_id]}@{c.source}", c) for c in board.cells] if rounded else [],
         strategies=strategies if strategies and len(strategies.columns) > 1 else None,
         strongest=evidence.strongest_strategy(outcomes),
         surrogates=surrogates,

@@ -177,6 +177,18 @@ def published(board: Board) -> Table | None:
     return Table(list(rows["best_known"]), engines, None, ("Best Known", entries(rows["best_known"])))
 
 
+def rounded_frame(board: Board) -> pd.DataFrame:
+    """Every cell as its attack made it and rounded to eight bits (percent), what it breaks, and how many of that survive."""
+    columns = ["attack", "source", "accuracy", "rounded_accuracy", "broken", "survive_rounding", "reduced"]
+    rows = []
+    for cell in board.cells:
+        rounded, total = cell.rounded, cell.n_done
+        right = percent(rounded.n_correct / total if rounded and total else None)
+        broken, survive = total - cell.n_correct, rounded.survive if rounded else None
+        rows.append((cell.attack, cell.source, percent(cell.accuracy), right, broken, survive, cell.reduced))
+    return pd.DataFrame(rows, columns=columns).astype({"survive_rounding": "Int64"})
+
+
 def breakers_frame(outcomes: Outcomes) -> pd.DataFrame:
     """How many examples each counted cell breaks, and how many no other breaks."""
     names = evidence.names(outcomes)

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench import norms
 from bench.store.frames import percent
-from bench.support.stats import wilson
+from bench.support.stats import lost, wilson
 
 IMPORTED = {
     "judged": "made elsewhere, and judged again here, image by image",
@@ -28,6 +28,17 @@ def interval(count: int | None, total: int) -> str:
     if count is None or not total:
         return ""
     low, high = wilson(count, total)
+    return f"{100 * low:.1f} to {100 * high:.1f}"
+
+
+def points(before: int, after: int, total: int) -> str:
+    """How far a share falls when some of the same examples are lost, in points of percent."""
+    return f"{percent((before - after) / total):.2f}"
+
+
+def points_interval(before: int, after: int, total: int) -> str:
+    """The 95 % interval of that, over the shared examples."""
+    low, high = lost(before, after, total)
     return f"{100 * low:.1f} to {100 * high:.1f}"
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bench.evaluation import images
-from bench.exchange.layout import cell_of
+from bench.exchange.layout import cell_of, unpacked
 from bench.store import identity, row_format
 from bench.support.fingerprint import canonical, fingerprint
 from tests.processes import bench
@@ -80,12 +80,13 @@ def better_rows(content: Members) -> Members:
     at = next(i for i, cell in enumerate(manifest["tables"]["cell"]) if cell["strategy"] != "clean")
     columns = dict(np.load(io.BytesIO(content[f"rows/{at}.npz"])))
     columns["pred"], columns["correct"] = columns["label"], np.ones_like(columns["correct"])
-    rows = [{name: values[i].item() for name, values in columns.items()} for i in range(6)]
+    lists = {name: unpacked(name, values) for name, values in columns.items()}
+    rows = [{name: values[i] for name, values in lists.items()} for i in range(6)]
     cell = manifest["tables"]["cell"][at]
     cell["n_correct"] = 6
     for shard in manifest["tables"]["shard"]:
         if (shard["attack_id"], shard["source_id"]) == (cell["attack_id"], cell["source_id"]):
-            shard["rows_sha256"] = row_format.digest(rows[shard["start"] : shard["stop"]], 1)
+            shard["rows_sha256"] = row_format.digest(rows[shard["start"] : shard["stop"]], shard["rows_version"])
     made = io.BytesIO()
     np.savez_compressed(made, **columns)
     return {**content, f"rows/{at}.npz": made.getvalue(), "manifest.json": json.dumps(manifest).encode()}
@@ -199,7 +200,7 @@ class Forgery:
         return self
 
     def _mend_cell(self, cell: dict[str, Any], columns: dict[str, np.ndarray]) -> None:
-        lists = {name: values.tolist() for name, values in columns.items()}
+        lists = {name: unpacked(name, values) for name, values in columns.items()}
         rows = [{name: values[i] for name, values in lists.items()} for i in range(len(lists["example_idx"]))]
         for name, column in (("n_correct", "correct"), ("gradients", "gradients"), ("queries", "queries")):
             cell[name] = sum(lists[column])
@@ -208,7 +209,7 @@ class Forgery:
         board, attack, source = (things[name][cell[f"{name}_id"]] for name in things)
         for shard in self.shards(cell):
             own = [row for row in rows if shard["start"] <= row["example_idx"] < shard["stop"]]
-            shard["rows_sha256"] = row_format.digest(own, 1)
+            shard["rows_sha256"] = row_format.digest(own, shard["rows_version"])
             if shard["images_file"] in self.images:
                 content = self.images.pop(shard["images_file"])
                 shard["images_sha256"] = hashlib.sha256(content).hexdigest()

@@ -44,7 +44,9 @@ def a_board(database: Database, n_examples: int, name: str = "d") -> int:
         "n_examples": n_examples, "fingerprint": f"b-{name}"})  # fmt: skip
 
 
-def a_cell(database: Database, board: int, attack: str, source: str, inside: bool = True) -> writer.CellKey:
+def a_cell(
+    database: Database, board: int, attack: str, source: str, inside: bool = True, strategy: str = "s"
+) -> writer.CellKey:
     ids = [
         writer.ensure(
             database, table, {"name": name, "version": "1", "params_json": "{}", "fingerprint": f"{kind}-{name}"}
@@ -55,7 +57,7 @@ def a_cell(database: Database, board: int, attack: str, source: str, inside: boo
     run = writer.start_run(
         database, {"command": "", "preset": "p", "spec_json": "{}", "versions_json": "{}", "device": ""}
     )
-    writer.ensure_cell(database, key, {"run_id": run, "strategy": "s", "inside_threat_model": inside})
+    writer.ensure_cell(database, key, {"run_id": run, "strategy": strategy, "inside_threat_model": inside})
     return key
 
 

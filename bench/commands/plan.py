@@ -61,6 +61,7 @@ def plan(
     for the paper's networks is about a minute.
     """
     from bench.evaluation import forecast, session
+    from bench.plan import reference_notice
     from bench.support.progress import Reporter, duration
 
     found = []
@@ -73,8 +74,11 @@ def plan(
         plans, reporter = session.planned(request), Reporter()
         devices.configure()
         with _opened_if_there(db) as database:
-            for one in forecast.forecasts(request, plans, database, reporter.say):
+            forecasts = forecast.forecasts(request, plans, database, reporter.say)
+            for planned, one in zip(plans, forecasts, strict=True):
                 _print(one, request.spec)
+                if notice := reference_notice(planned.pairs):
+                    click.echo(f"{one.defence}: {notice}")
                 found.append(one)
     if len(found) > 1:
         click.echo(f"all attacks: about {duration(sum(one.seconds for one in found))} on this machine")

@@ -70,6 +70,11 @@ if TYPE_CHECKING:
     "--discard-adversarial", is_flag=True, help="Do not keep the adversarial images ('bench verify' needs them)."
 )
 @click.option(
+    "--judge-rounded",
+    is_flag=True,
+    help="Judge each adversarial image rounded to eight bits too, as a PNG keeps it; a column of its own.",
+)
+@click.option(
     "--source",
     "own_models",
     multiple=True,
@@ -100,6 +105,7 @@ def run(
     batch_size: int,
     shard_size: int,
     discard_adversarial: bool,
+    judge_rounded: bool,
     own_models: tuple[str, ...],
     key_guess: Path | None,
     executor: ExecutorOptions,
@@ -117,7 +123,9 @@ def run(
     from bench.evaluation.run import Options
     from bench.support.progress import Reporter
 
-    options = Options(batch_size, shard_size, not discard_adversarial, not no_train, command_line(), debugging())
+    options = Options(
+        batch_size, shard_size, not discard_adversarial, not no_train, command_line(), debugging(), judge_rounded
+    )
     reporter = Reporter(quiet=quiet)
     with opened_vault(key_file) as vault:
         request = session.Request(
@@ -133,7 +141,7 @@ def run(
         )
         summary = session.run(request, db, options, executor.started, reporter)
     with opened(db) as database:
-        _print_boards(database, summary.board_ids)
+        _print_boards(database, summary.board_ids, judge_rounded)
         page = site.built(database, db, out, reporter.track)
     click.echo(summary)
     click.echo(f"leaderboard: {page}")
@@ -141,10 +149,14 @@ def run(
         raise BenchError(summary.problem)
 
 
-def _print_boards(database: Database, ids: list[int]) -> None:
+def _print_boards(database: Database, ids: list[int], judge_rounded: bool) -> None:
     from rich.console import Console
 
     from bench.evaluation.report import print_boards
     from bench.store import queries
 
-    print_boards([board for board in queries.boards(database) if board.id in ids], Console(soft_wrap=False))
+    boards = [board for board in queries.boards(database) if board.id in ids]
+    print_boards(boards, Console(soft_wrap=False))
+    before = sum(cell.rounded is None and cell.status == "done" for board in boards for cell in board.cells)
+    if judge_rounded and before:
+        click.echo(f"not judged rounded: {before} cells, which were there before --judge-rounded and stay as they are")

@@ -61,7 +61,8 @@ def lines(pairs: Sequence[Pair], left: Mapping[str, int], cells: int, calibratio
     found: dict[tuple[str, str], Line] = {}
     for pair in pairs:
         examples, each = left[pair.name], budget(pair)
-        once, kind = calibration.source(model.description for model in pair.models), pair.description.kind
+        once = calibration.source(model.description for model in pair.models)
+        kind = f"{pair.description.kind} (reference)" if pair.reference else pair.description.kind
         count = each.times(examples) + Count(transforms=examples)  # judging an image transforms it once
         seconds = examples * (each.gradients * once.gradient + each.queries * once.query + calibration.judging())
         before = found.get((pair.engine, kind), Line(pair.engine, kind, 0, 0, Count(), 0.0))

@@ -65,8 +65,11 @@ def _changed(rows: Sequence[Row], shard: Row) -> str | None:
     """What is wrong with the rows of a shard, by its digest."""
     try:
         same = row_format.digest(rows, shard["rows_version"]) == shard["rows_sha256"]
+        later = row_format.stray(rows, shard["rows_version"])
     except BenchError as error:
         return str(error)
+    if later is not None:
+        return f"a row was changed since it was written (rows of version {shard['rows_version']} have no {later})"
     return None if same else "a row was changed since it was written (sha256 differs)"
 
 

@@ -80,9 +80,12 @@ class Judge:
         rows: Mapping[int, Row],
     ) -> None:
         span = slice(shard["start"], shard["stop"])
+        rounded = any(rows[index]["rounded"] is not None for index in range(span.start, span.stop) if index in rows)
         try:
             adversarial = clean[span] if _is_clean(board, cell) else self._images(board, cell, shard)
-            verdict = referee.judge(clean[span], labels[span], adversarial, board.row["norm"], board.row["epsilon"])
+            verdict = referee.judge(
+                clean[span], labels[span], adversarial, board.row["norm"], board.row["epsilon"], rounded
+            )
         except BenchError as error:
             board.problem(cell, f"examples {shard['start']} to {shard['stop'] - 1}: {error}")
             return
@@ -95,8 +98,9 @@ class Judge:
                 ("pred", int(verdict.pred[offset])),
                 ("correct", int(verdict.correct[offset])),
                 ("label", int(labels[index])),
+                ("rounded", None if verdict.rounded is None else int(verdict.rounded[offset])),
             ):
-                if row[name] != judged:
+                if row[name] != judged and not (name == "rounded" and row[name] is None):  # None: it was not asked
                     board.problem(cell, f"example {index}: {name} is stored as {row[name]}, judged {judged}")
             for name, value in (("margin", verdict.margin[offset]), ("distance", verdict.distance[offset])):
                 if not abs(row[name] - value) <= MARGIN_TOLERANCE:  # of NaN, nothing is within anything

@@ -44,6 +44,7 @@ def rows_of(start: int, labels: np.ndarray, verdict: Verdict, attacked: Attacked
             "part": int(part[i]),
             "gradients": int(attacked.gradients[i]),
             "queries": int(attacked.queries[i]),
+            "rounded": None if verdict.rounded is None else int(verdict.rounded[i]),
         }
         for i in range(len(labels))
     ]

@@ -50,6 +50,8 @@ class Options:
     may_train: bool = True
     command: str = ""
     debug: bool = False
+    judge_rounded: bool = False
+    """Whether each image is also judged as a PNG keeps it: a column of its own, `result.rounded`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -311,7 +313,8 @@ class Run:
         clean, labels = contest.images[start:stop], contest.examples.labels[start:stop]
         try:
             attacked = rows.checked(attacked, clean.shape, cell.parts)
-            verdict = contest.referee.judge(clean, labels, attacked.images, cell.norm, contest.spec.epsilon[cell.norm])
+            epsilon, rounded = contest.spec.epsilon[cell.norm], self.options.judge_rounded
+            verdict = contest.referee.judge(clean, labels, attacked.images, cell.norm, epsilon, rounded)
         except BenchError as error:
             raise Unusable(str(error)) from error
         file, digest = (

@@ -152,5 +152,7 @@ def evaluate(request: Request, plans: Sequence[Planned], run: Run) -> Summary:
             )  # fmt: skip
             if request.guess is not None:
                 guessed.require_same_model(request.guess, ready, run.database)
+            if notice := plan.reference_notice(one.pairs):
+                run.reporter.say(f"{one.defence}: {notice}")
             run.execute(ready, one.pairs)
     return run.summary

@@ -18,7 +18,7 @@ from bench.api import BenchError, Shape, UsageError
 from bench.data import datasets
 from bench.exchange import limits
 from bench.exchange.archive import Archive
-from bench.exchange.layout import TABLES, Rows, Tables, cell_of, dtype, shards_by_cell
+from bench.exchange.layout import TABLES, Rows, Tables, cell_of, dtype, shards_by_cell, unpacked
 from bench.models import artifacts, network_size
 from bench.models import recipe as recipes
 from bench.models.architecture import NotInstalled
@@ -211,7 +211,7 @@ def _unpacked_rows(archive: Archive, name: str, cell: _Cell, known: Mapping[int,
     wanted = [example for shard in cell.shards for example in range(shard["start"], shard["stop"])]
     if sorted(columns["example_idx"].tolist()) != wanted:
         archive.refuse(f"{name} has other examples than its shards")
-    lists = {column: values.tolist() for column, values in columns.items()}
+    lists = {column: unpacked(column, values) for column, values in columns.items()}
     return row_format.completed([{c: lists[c][i] for c in wanted_columns} for i in range(count)])
 
 

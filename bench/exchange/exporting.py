@@ -17,7 +17,7 @@ from sqlalchemy.engine import Engine as Database
 import bench
 from bench.api import BenchError, UsageError
 from bench.exchange.archive import MANIFEST
-from bench.exchange.layout import TABLES, WRITTEN, Tables, cell_of, dtype
+from bench.exchange.layout import TABLES, WRITTEN, Tables, cell_of, packed
 from bench.models import artifacts
 from bench.store import row_format, schema, writer
 from bench.support.files import atomic_write
@@ -69,11 +69,11 @@ def _drop_unused(tables: Tables) -> None:
 def _packed_rows(connection: sa.Connection, key: writer.CellKey) -> bytes:
     query = sa.select(schema.result).where(writer.of_cell(schema.result, key)).order_by(schema.result.c.example_idx)
     found = connection.execute(query).mappings().all()
-    packed = io.BytesIO()
+    file = io.BytesIO()
     names = row_format.columns(row_format.newest())
-    columns = {name: np.array([row[name] for row in found], dtype(name)) for name in names}
-    np.savez_compressed(packed, **columns)  # type: ignore[arg-type]
-    return packed.getvalue()
+    columns = {name: packed(name, [row[name] for row in found]) for name in names}
+    np.savez_compressed(file, **columns)  # type: ignore[arg-type]
+    return file.getvalue()
 
 
 def _weights(defences: Sequence[Mapping[str, Any]]) -> dict[str, Path]:

@@ -7,7 +7,7 @@ their rows have. A new column of `result` needs none: rows go by the version of 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,11 +48,24 @@ FORMATS = {
     "bench-results-3": Format(),
 }
 WRITTEN = "bench-results-3"
+UNKNOWN = -1
+"""What stands for nothing in a column of `result` that may hold nothing: `rounded` of an image not judged so."""
 
 
 def dtype(column: str) -> type[np.float64] | type[np.int64]:
     """How a column of `result` is written."""
     return np.float64 if isinstance(schema.result.c[column].type, sa.Float) else np.int64
+
+
+def packed(column: str, values: Sequence[Any]) -> np.ndarray:
+    """A column of `result` as it is written; nothing, where a column may hold that, as UNKNOWN."""
+    return np.array([UNKNOWN if value is None else value for value in values], dtype(column))
+
+
+def unpacked(column: str, values: np.ndarray) -> list[Any]:
+    """The same again."""
+    found: list[Any] = values.tolist()
+    return [None if value == UNKNOWN else value for value in found] if schema.result.c[column].nullable else found
 
 
 def cell_of(row: Mapping[str, Any]) -> CellKey:

@@ -141,6 +141,7 @@ def rows_problem(
     most = classes or MOST_CLASSES_STORED
     ranges: dict[str, tuple[float, float]] = {
         "correct": (0, 1),
+        "rounded": (-1, 1),  # -1: not judged so
         "source_success": (0, 1),
         "pred": (0, most - 1),
         "label": (0, most - 1),

@@ -1,7 +1,8 @@
-"""Best Known and Best Adversary of a board, counted by the database."""
+"""Best Known and Best Adversary of a board, and what else is right under several cells, counted by the database."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,55 @@ def best(
     }
     everything = (1 << len(engines)) - 1
     return sum(count for bits, count in counts if int(bits) == everything), by_engine
+
+
+def withstanding(
+    connection: Connection, board_id: int, chosen: Sequence[Cell], cells: Sequence[Cell], rounded: bool = False
+) -> int:
+    """How many examples are right under all of the chosen cells of a board; with `rounded`, on the rounded images.
+
+    The unperturbed images are of eight bits, so that what is right of them is so rounded too.
+    """
+    result = schema.result.c
+    answer = sa.func.coalesce(result.rounded, result.correct) if rounded else result.correct
+    right = (
+        sa.select(result.example_idx)
+        .where(*rows_of(board_id, chosen, cells))
+        .group_by(result.example_idx)
+        .having(sa.func.min(answer) == 1)
+        .subquery()
+    )
+    return int(connection.execute(sa.select(sa.func.count()).select_from(right)).scalar_one())
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounded:
+    """What becomes of a cell's images when they are rounded to eight bits, as a PNG keeps them; counts of examples."""
+
+    n_done: int
+    """Images that were judged so."""
+    n_correct: int
+    """Right when rounded."""
+    survive: int
+    """Wrong as the attack made them, and wrong when rounded."""
+
+
+def judged_rounded(connection: Connection, board_id: int) -> dict[tuple[int, int], Rounded]:
+    """By attack and source, what was judged rounded of a board; it reads an index that has nothing else."""
+    result = schema.result.c
+    query = (
+        sa.select(
+            result.attack_id,
+            result.source_id,
+            sa.func.count(),
+            sa.func.sum(result.rounded),
+            sa.func.sum((1 - result.correct) * (1 - result.rounded)),
+        )
+        .where(result.board_id == board_id, result.rounded.is_not(None))
+        .group_by(result.attack_id, result.source_id)
+    )
+    rows = connection.execute(query).all()
+    return {(attack, source): Rounded(*map(int, counts)) for attack, source, *counts in rows}
 
 
 def rows_of(board_id: int, counted: Sequence[Cell], cells: Sequence[Cell]) -> list[sa.ColumnElement[bool]]:

@@ -11,9 +11,10 @@ from sqlalchemy.engine import Engine as Database
 
 from bench.store import coverage, row_format, schema
 from bench.store.coverage import Coverage
+from bench.store.key_worth import Left
 from bench.store.queries import Board, Cell
 from bench.store.schema import CLEAN
-from bench.support.stats import wilson
+from bench.support.stats import lost, wilson
 
 
 def boards_frame(boards: Iterable[Board]) -> pd.DataFrame:
@@ -27,7 +28,7 @@ def cells_frame(boards: Iterable[Board]) -> pd.DataFrame:
     rows = [
         _cell_row(board, cell) for board in boards for cell in ((board.clean,) if board.clean else ()) + board.cells
     ]
-    return pd.DataFrame(rows, columns=list(_CELL_COLUMNS))
+    return pd.DataFrame(rows, columns=list(_CELL_COLUMNS)).astype({"survive_rounding": "Int64"})
 
 
 def examples_frame(database: Database, boards: Iterable[Board]) -> pd.DataFrame:
@@ -48,7 +49,7 @@ def examples_frame(database: Database, boards: Iterable[Board]) -> pd.DataFrame:
             )  # fmt: skip
             frames.append(frame.sort_values(["cell", "example"])[list(_EXAMPLE_COLUMNS)])
     found = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(_EXAMPLE_COLUMNS))
-    return found.astype({"correct": bool, "source_success": bool})
+    return found.astype({"correct": bool, "source_success": bool, "rounded": "boolean"})
 
 
 def doubts_frame(boards: Iterable[Board]) -> pd.DataFrame:
@@ -137,6 +138,16 @@ _BOARD_COLUMNS = (
     "required_by",
     "required_imported",
     "missing",
+    "best_known_rounded",
+    "best_known_rounded_low",
+    "best_known_rounded_high",
+    *(
+        f"{name}{end}"
+        for name in ("key_leaked", "key_worth", "queried", "query_worth")
+        for end in ("", "_low", "_high")
+    ),
+    "key_leaked_reduced",
+    "queried_reduced",
 )
 _ANSWER = row_format.columns(row_format.newest())[1:]  # without the example's place
 _EXAMPLE_COLUMNS = ("defence", "norm", "epsilon", "attack", "source", "example", *_ANSWER)
@@ -166,12 +177,14 @@ _CELL_COLUMNS = (
     "imported",
     "reduced",
     "examined",
+    "rounded_accuracy",
+    "rounded_low",
+    "rounded_high",
+    "survive_rounding",
 )
 
 
 def _board_row(board: Board) -> dict[str, Any]:
-    known = board.best_known
-    low, high = wilson(known, board.n_examples) if known is not None else (None, None)
     return {
         "board": board.id,
         "defence": board.defence,
@@ -183,9 +196,7 @@ def _board_row(board: Board) -> dict[str, Any]:
         "epsilon": board.epsilon,
         "examples": board.n_examples,
         "clean": percent(board.clean.accuracy if board.clean else None),
-        "best_known": percent(known / board.n_examples if known is not None else None),
-        "best_known_low": percent(low),
-        "best_known_high": percent(high),
+        **_share("best_known", board.best_known, board.n_examples),
         "best_adversary": {name: percent(count / board.n_examples) for name, count in board.best_adversary.items()},
         "cells": len(board.counted),
         "left_out": len(board.left_out),
@@ -195,6 +206,9 @@ def _board_row(board: Board) -> dict[str, Any]:
         "reduced": len(board.reduced),
         "best_known_is": coverage.BOUND,
         **_coverage(board.coverage),
+        **_share("best_known_rounded", board.best_known_rounded, board.n_examples),
+        **_worth(board, "key_leaked", "key_worth", board.key_worth.leaked if board.key_worth else None),
+        **_worth(board, "queried", "query_worth", board.key_worth.queried if board.key_worth else None),
     }
 
 
@@ -210,8 +224,25 @@ def _coverage(found: Coverage | None) -> dict[str, Any]:
     }
 
 
+def _worth(board: Board, left_name: str, lost_name: str, left: Left | None) -> dict[str, float | None]:
+    """What is left of Best Known with more than the threat model allows, and how much less that is, in points."""
+    known, total = board.best_known, board.n_examples
+    if known is None or left is None:
+        return {**_share(left_name, None, total), **_share(lost_name, None, total), f"{left_name}_reduced": None}
+    low, high = lost(known, left.n_correct, total)
+    return {
+        **_share(left_name, left.n_correct, total),
+        lost_name: percent((known - left.n_correct) / total),
+        f"{lost_name}_low": percent(low),
+        f"{lost_name}_high": percent(high),
+        f"{left_name}_reduced": left.reduced,
+    }
+
+
 def _cell_row(board: Board, cell: Cell) -> dict[str, Any]:
     low, high = wilson(cell.n_correct, cell.n_done) if cell.n_done else (None, None)
+    rounded = cell.rounded if cell.n_done else None
+    bounds = wilson(rounded.n_correct, rounded.n_done) if rounded else (None, None)
     return {
         "board": board.id,
         "defence": board.defence,
@@ -238,7 +269,18 @@ def _cell_row(board: Board, cell: Cell) -> dict[str, Any]:
         "imported": cell.imported,
         "reduced": cell.reduced,
         "examined": cell.examined,
+        "rounded_accuracy": percent(rounded.n_correct / rounded.n_done if rounded else None),
+        "rounded_low": percent(bounds[0]),
+        "rounded_high": percent(bounds[1]),
+        "survive_rounding": rounded.survive if rounded else None,
     }
+
+
+def _share(name: str, count: int | None, total: int) -> dict[str, float | None]:
+    """A count of examples in percent, with its 95 % interval; nothing where it is not known."""
+    low, high = wilson(count, total) if count is not None else (None, None)
+    share = count / total if count is not None else None
+    return {name: percent(share), f"{name}_low": percent(low), f"{name}_high": percent(high)}
 
 
 def percent(share: float | None) -> float | None:

@@ -16,12 +16,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.engine import Engine as Database
 
-from bench.store import about, coverage, health, ranking, schema
-from bench.store.best_known import best, rows_of
+from bench.store import about, coverage, health, key_worth, ranking, schema
+from bench.store.best_known import Rounded, best, judged_rounded, rows_of, withstanding
 from bench.store.coverage import Coverage, Required
 from bench.store.database import reading
 from bench.store.descriptions import AttackAbout, SourceAbout, read_attack, read_source
 from bench.store.health import SourceHealth
+from bench.store.key_worth import KeyWorth
 from bench.store.schema import CLEAN, UNJUDGED
 
 
@@ -54,10 +55,17 @@ class Cell:
     source_about: SourceAbout
     examined: dict[str, int] = dataclasses.field(default_factory=dict)
     """On how many examples a flag was looked for, where not on all; empty if no probe has looked at its attack."""
+    rounded: Rounded | None = None
+    """The same of the images rounded to eight bits; None unless all of them were judged so."""
 
     @property
     def accuracy(self) -> float | None:
         return self.n_correct / self.n_done if self.n_done else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of it is there and was judged: by this database's own run, or image by image when it was imported."""
+        return self.status == "done" and self.imported != UNJUDGED
 
     @property
     def reduced(self) -> str:
@@ -93,6 +101,10 @@ class Board:
     """The cells that its latest run's preset asks for; None where nobody has said."""
     health: dict[int, SourceHealth] = dataclasses.field(default_factory=dict)
     """What was checked of its sources, by their ids."""
+    best_known_rounded: int | None = None
+    """Best Known over the images rounded to eight bits; None unless all counted cells were judged so."""
+    key_worth: KeyWorth | None = None
+    """What is left of Best Known with more than the threat model allows; None without a key, or without Best Known."""
 
     @property
     def coverage(self) -> Coverage | None:
@@ -183,10 +195,9 @@ def examples_done(database: Database, board: str, attack: str, source: str) -> i
 def counts(cell: Cell) -> bool:
     """Whether a cell counts towards Best Known and Best Adversary, and every number that is made of several cells.
 
-    The one rule: it is of the threat model, complete, and judged: by this database's own run, or image by image when it
-    was imported. Others are shown and marked.
+    The one rule: it is of the threat model, complete and judged. Others are shown and marked.
     """
-    return cell.inside_threat_model and cell.status == "done" and cell.imported != UNJUDGED
+    return cell.inside_threat_model and cell.complete
 
 
 def attack_names(cells: Iterable[Cell]) -> dict[int, str]:
@@ -218,8 +229,13 @@ def _board(connection: Connection, row: Any) -> Board:
     clean_done = clean is not None and counts(clean)
     best_known: int | None = None
     best_adversary: dict[str, int] = {}
+    rounded, worth = None, None
     if clean is not None and clean_done and counted:
         best_known, best_adversary = best(connection, row.id, [clean, *counted], cells)
+        if all(cell.rounded is not None for cell in counted):
+            rounded = withstanding(connection, row.id, [clean, *counted], cells, rounded=True)
+        if row.keyed:
+            worth = key_worth.measured(connection, row.id, [clean, *counted], cells)
     latest = connection.execute(
         sa.select(schema.run.c.preset)
         .join(schema.cell, schema.cell.c.run_id == schema.run.c.id)
@@ -249,6 +265,8 @@ def _board(connection: Connection, row: Any) -> Board:
         best_adversary=best_adversary,
         health=health.of_board(connection, row.id),
         required=coverage.from_json(row.required_json),
+        best_known_rounded=rounded,
+        key_worth=worth,
     )
 
 
@@ -267,6 +285,7 @@ def _cells(connection: Connection, board_id: int) -> list[Cell]:
         .where(schema.cell.c.board_id == board_id)
         .order_by(schema.attack.c.name, schema.source.c.name, schema.attack.c.id, schema.source.c.id)
     )
+    rounded = judged_rounded(connection, board_id)
     return [
         Cell(
             row.attack_id,
@@ -291,9 +310,15 @@ def _cells(connection: Connection, board_id: int) -> list[Cell]:
             read_attack(row.attack, about.from_json(row.attack_about)),
             read_source(row.source, row.strategy, about.from_json(row.source_about)),
             json.loads(row.examined_json),
+            _of_all(rounded.get((row.attack_id, row.source_id)), row.n_done),
         )
         for row in connection.execute(query)
     ]
+
+
+def _of_all(rounded: Rounded | None, n_done: int) -> Rounded | None:
+    """What was judged rounded of a cell, if all of it was: a part would be of other examples."""
+    return rounded if rounded is not None and rounded.n_done == n_done else None
 
 
 def best_by_source(database: Database, board: Board) -> dict[str, int]:

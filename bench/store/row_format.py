@@ -16,22 +16,24 @@ from sqlalchemy.sql.schema import ScalarElementColumnDefault
 from bench.api import BenchError
 from bench.store import schema
 
+_FIRST = (
+    "example_idx",
+    "correct",
+    "pred",
+    "label",
+    "margin",
+    "distance",
+    "source_success",
+    "source_margin",
+    "restart",
+    "target",
+    "part",
+    "gradients",
+    "queries",
+)
 COLUMNS: dict[int, tuple[str, ...]] = {
-    1: (
-        "example_idx",
-        "correct",
-        "pred",
-        "label",
-        "margin",
-        "distance",
-        "source_success",
-        "source_margin",
-        "restart",
-        "target",
-        "part",
-        "gradients",
-        "queries",
-    ),
+    1: _FIRST,
+    2: (*_FIRST, "rounded"),
 }
 
 
@@ -51,10 +53,22 @@ def columns(version: int) -> tuple[str, ...]:
 
 def completed(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The rows with the defaults of the columns they do not have."""
-    defaults = {
+    defaults = _defaults()
+    return [{**defaults, **row} for row in rows]
+
+
+def stray(rows: Iterable[Mapping[str, Any]], version: int) -> str | None:
+    """A column with a value that rows of this version do not have, and that no digest of theirs would tell of."""
+    later = {name: value for name, value in _defaults().items() if name not in columns(version)}
+    return next((name for row in rows for name, value in later.items() if row[name] != value), None)
+
+
+def _defaults() -> dict[str, Any]:
+    """What columns hold of which a row says nothing."""
+    found: dict[str, Any] = {c.name: None for c in schema.result.columns if c.nullable}
+    return found | {
         c.name: c.default.arg for c in schema.result.columns if isinstance(c.default, ScalarElementColumnDefault)
     }
-    return [{**defaults, **row} for row in rows]
 
 
 def digest(rows: Iterable[Mapping[str, Any]], version: int) -> str:

@@ -183,6 +183,7 @@ result = Table(
     Column("part", SmallInteger, nullable=False),
     Column("gradients", Integer, nullable=False),
     Column("queries", Integer, nullable=False),
+    Column("rounded", SmallInteger),  # as `correct`, of the image rounded to eight bits; NULL: not judged rounded
     PrimaryKeyConstraint("board_id", "example_idx", "attack_id", "source_id"),
     sqlite_with_rowid=False,
 )
@@ -248,3 +249,13 @@ key_guess = Table(
     sqlite_with_rowid=False,
 )
 Index("ix_board_defence", board.c.defence_id)
+Index(  # only rows that were judged rounded are in it, so that nobody else pays for it
+    "ix_result_rounded",
+    result.c.board_id,
+    result.c.attack_id,
+    result.c.source_id,
+    result.c.correct,
+    result.c.rounded,
+    sqlite_where=result.c.rounded.is_not(None),
+    postgresql_where=result.c.rounded.is_not(None),
+)

@@ -20,6 +20,16 @@ def wilson(successes: int, trials: int, z: float = Z95) -> tuple[float, float]:
     return (max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale))
 
 
+def lost(before: int, after: int, trials: int) -> tuple[float, float]:
+    """The 95 % interval of how far a share falls when successes become fewer of the same: paired, example by example.
+
+    What is left is part of what was there, so that the difference is itself a share of the trials.
+    """
+    if not 0 <= after <= before <= trials:
+        raise ValueError(f"{after} of {before} of {trials} are no part of one another")
+    return wilson(before - after, trials)
+
+
 def at_least(successes: int, trials: int, share: float) -> float:
     """The exact probability of so many successes or more in independent trials that succeed with this probability."""
     if successes <= 0:

@@ -52,7 +52,13 @@ class Judging(Protocol):
     """Somebody who judges with the key: the referee, or one who asks it."""
 
     def judge(
-        self, images: np.ndarray, labels: np.ndarray, adversarial: np.ndarray, norm: str, epsilon: float
+        self,
+        images: np.ndarray,
+        labels: np.ndarray,
+        adversarial: np.ndarray,
+        norm: str,
+        epsilon: float,
+        rounded: bool = False,
     ) -> Verdict: ...
 
 

@@ -102,7 +102,7 @@ def of_task(task: AttackTask) -> tuple[Form, dict[str, np.ndarray]]:
 
 
 def task_of(form: Form, arrays: Mapping[str, np.ndarray]) -> AttackTask:
-    spec = Spec(**{**form["spec"], "norms": tuple(form["spec"]["norms"])})
+    spec = Spec(**{**form["spec"], **{name: tuple(form["spec"][name]) for name in ("norms", "reference")}})
     setup = Setup(
         spec, form["dataset"], form["defence"], form["settings"], Architecture.read(form["network"]),
         Path(form["weights"]), form["weights_sha256"], form["defended"], {}, None, form["may_train"], form["command"],

@@ -141,12 +141,19 @@ class RemoteReferee:
         self._ask, self._number = ask, number
 
     def judge(
-        self, images: np.ndarray, labels: np.ndarray, adversarial: np.ndarray, norm: str, epsilon: float
+        self,
+        images: np.ndarray,
+        labels: np.ndarray,
+        adversarial: np.ndarray,
+        norm: str,
+        epsilon: float,
+        rounded: bool = False,
     ) -> Verdict:
-        request = {"number": self._number, "norm": norm, "epsilon": epsilon}
+        request = {"number": self._number, "norm": norm, "epsilon": epsilon, "rounded": rounded}
         given = {"images": images, "labels": labels.astype(np.int64), "adversarial": adversarial}
         found = self._ask("judge", request, given).arrays
-        return Verdict(found["pred"], found["correct"].astype(bool), found["margin"], found["distance"])
+        survives = found["rounded"].astype(bool) if rounded else None
+        return Verdict(found["pred"], found["correct"].astype(bool), found["margin"], found["distance"], survives)
 
 
 class RemoteKeyedExecutor:

@@ -26,6 +26,8 @@ class Verdict:
     correct: np.ndarray
     margin: np.ndarray
     distance: np.ndarray
+    rounded: np.ndarray | None = None
+    """Whether the image is right when it is rounded to eight bits; None if that was not asked."""
 
 
 class Referee:
@@ -38,20 +40,50 @@ class Referee:
         self.logits = classify(classifier.model, lambda x: defence.transform(x, value, classifier.state), shape)
 
     def judge(
-        self, images: np.ndarray, labels: np.ndarray, adversarial: np.ndarray, norm: str, epsilon: float
+        self,
+        images: np.ndarray,
+        labels: np.ndarray,
+        adversarial: np.ndarray,
+        norm: str,
+        epsilon: float,
+        rounded: bool = False,
     ) -> Verdict:
-        """Images, labels and what an attack made of the images; raises RefusedImages before classifying anything illegal."""
+        """Images, labels and what an attack made of the images; raises RefusedImages before classifying anything illegal.
+
+        With `rounded` the images are judged a second time as a PNG keeps them, which changes nothing of the rest.
+        """
         adversarial = plain_copy(adversarial)
         distance = check(images, adversarial, norm, epsilon)
-        logits = self.logits(adversarial)
-        if not np.isfinite(logits).all():
-            bad = np.flatnonzero(~np.isfinite(logits).all(axis=1))
-            raise BenchError(f"the defended model gives NaN or infinite logits on example {bad[0]} of the shard")
+        logits = self._finite_logits(adversarial)
         pred = logits.argmax(axis=1)
         own = np.take_along_axis(logits, labels[:, None].astype(int), axis=1)[:, 0]
         others = logits.copy()
         np.put_along_axis(others, labels[:, None].astype(int), -np.inf, axis=1)
-        return Verdict(pred, pred == labels, own - others.max(axis=1), distance)
+        survives = self._judged_rounded(labels, adversarial, pred) if rounded else None
+        return Verdict(pred, pred == labels, own - others.max(axis=1), distance, survives)
+
+    def _judged_rounded(self, labels: np.ndarray, adversarial: np.ndarray, pred: np.ndarray) -> np.ndarray:
+        """Whether each image is right when rounded (N, bool); one that rounding leaves as it is was classified already."""
+        rounded, pred = to_eight_bits(adversarial), pred.copy()
+        changed = np.flatnonzero((rounded != adversarial).reshape(len(rounded), -1).any(axis=1))
+        if len(changed):
+            pred[changed] = self._finite_logits(rounded[changed]).argmax(axis=1)
+        return np.asarray(pred == labels)
+
+    def _finite_logits(self, images: np.ndarray) -> np.ndarray:
+        logits = self.logits(images)
+        if not np.isfinite(logits).all():
+            bad = np.flatnonzero(~np.isfinite(logits).all(axis=1))
+            raise BenchError(f"the defended model gives NaN or infinite logits on example {bad[0]} of the shard")
+        return logits
+
+
+def to_eight_bits(images: np.ndarray) -> np.ndarray:
+    """Images in [0,1] (float32) with every value at the nearest multiple of 1/255, as a PNG keeps them.
+
+    They stay in [0,1], and may be half a level (1/510) farther from the clean image in each value.
+    """
+    return np.rint(images.astype(np.float64) * 255).astype(np.float32) / np.float32(255)
 
 
 def plain_copy(given: object) -> np.ndarray:

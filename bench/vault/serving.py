@@ -125,13 +125,15 @@ class _Desk:
     def _judge(self, frame: Frame) -> Answer:
         form, given = frame.document, frame.arrays
         verdict = self._referees[form["number"]].judge(
-            given["images"], given["labels"], given["adversarial"], form["norm"], form["epsilon"]
+            given["images"], given["labels"], given["adversarial"], form["norm"], form["epsilon"], form["rounded"]
         )
+        survives = {} if verdict.rounded is None else {"rounded": verdict.rounded.astype(np.uint8)}
         return {}, {
             "pred": verdict.pred.astype(np.int64),
             "correct": verdict.correct.astype(np.uint8),
             "margin": verdict.margin.astype(np.float32),
             "distance": np.asarray(verdict.distance, np.float64),
+            **survives,
         }
 
     def _attack(self, frame: Frame) -> Answer:

@@ -40,6 +40,8 @@ def test_an_epsilon_is_read_exactly(text: str, value: float) -> None:
         ("examples = 4\n[engines]\npgd = 3", "it must be a table of tables (docs"),
         ("examples = 4\n[budgets.bypass]\npgd = 3", "it must be a table of tables of tables (docs"),
         ('examples = 4\nagainst = ["all"]', "it must be a table of tables of tables (docs"),
+        ('examples = 4\nreference = "pgd@key-leaked"', "it must be a list of attacks, such as"),
+        ("examples = 4\nreference = [3]", "it must be a list of attacks, such as"),
         ("examples = 4\nepsilon = 0.1", "epsilon is '0.1'; it must be a table (docs"),
     ],
 )

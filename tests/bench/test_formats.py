@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import shutil
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,19 @@ from bench.exchange import exporting, importing, layout
 from bench.store import about, identity, queries, row_format, schema, writer
 from bench.store import database as databases
 from bench.store.database import migrate, open_database, url_of, writing
-from tests import vaults
+from tests import archives, vaults
 from tests.stores import a_board, a_cell, fill, shard
 
 KNOWN_ROW = {
     "example_idx": 3, "correct": 1, "pred": 7, "label": 7, "margin": 0.1, "distance": 1e-05, "source_success": 0,
     "source_margin": -2.5, "restart": 1, "target": -1, "part": -1, "gradients": 20, "queries": 21,
 }  # fmt: skip
+NOW = row_format.newest()
+KNOWN_ROUNDED = {
+    0: "fbbf995849fd51777b91856135e33d474e72dc4dae8642828ca52e2d9c2702b6",
+    None: "5464bb93d4f4888a0df5f092f01cd07dcdeea6d00c4e43b27baccdc0ccf2b855",
+}
+"""Digests of version 2: the same row judged rounded, and not judged so."""
 KNOWN_DIGEST = "0de3cd8686336fabe4777a03958278f0dfbb3430b238cef3714ab85426b9e2b4"
 
 
@@ -36,6 +41,13 @@ def test_the_digest_of_version_1_is_what_it_always_was() -> None:
     values = [[3, 1, 7, 7, 0.1, 1e-05, 0, -2.5, 1, -1, -1, 20, 21]]
     assert row_format.digest([KNOWN_ROW], 1) == KNOWN_DIGEST
     assert hashlib.sha256(json.dumps(values, separators=(",", ":")).encode()).hexdigest() == KNOWN_DIGEST
+
+
+@pytest.mark.parametrize("rounded", KNOWN_ROUNDED)
+def test_the_digest_of_version_2_has_the_rounded_answer_too(rounded: int | None) -> None:
+    values = [[3, 1, 7, 7, 0.1, 1e-05, 0, -2.5, 1, -1, -1, 20, 21, rounded]]
+    assert row_format.digest([{**KNOWN_ROW, "rounded": rounded}], 2) == KNOWN_ROUNDED[rounded]
+    assert hashlib.sha256(json.dumps(values, separators=(",", ":")).encode()).hexdigest() == KNOWN_ROUNDED[rounded]
 
 
 def test_the_newest_version_has_every_column_there_is() -> None:
@@ -48,7 +60,7 @@ def test_the_newest_version_has_every_column_there_is() -> None:
 
 @pytest.fixture
 def grown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bench whose results have one column more: in the table, in its migration, and as version 2 of the rows."""
+    """A bench whose results have one column more: in the table, in its migration, and as the next version of the rows."""
     table = schema.result.to_metadata(sa.MetaData())
     table.append_column(sa.Column("confidence", sa.Float, nullable=False, default=0.5, server_default="0.5"))
     before = databases.migrate
@@ -58,7 +70,7 @@ def grown(monkeypatch: pytest.MonkeyPatch) -> None:
         add_the_column(database)
 
     monkeypatch.setattr(schema, "result", table)
-    monkeypatch.setitem(row_format.COLUMNS, 2, (*row_format.COLUMNS[1], "confidence"))
+    monkeypatch.setitem(row_format.COLUMNS, NOW + 1, (*row_format.COLUMNS[NOW], "confidence"))
     monkeypatch.setattr(databases, "migrate", migrated)
     scratch = databases.scratch_database
 
@@ -94,15 +106,15 @@ def test_a_new_column_leaves_old_digests_valid(database: Database, request: pyte
     writer.record_shard(database, key, shard(0, [True, False]), 6)
     request.getfixturevalue("grown")
     add_the_column(database)
-    assert stored_digests(database) == {(1, 0): True}
+    assert stored_digests(database) == {(NOW, 0): True}
     writer.record_shard(database, key, shard(2, [True, True]), 6)  # as an attack that knows nothing of it gives it
     known = shard(4, [False, True])
     with_it = dataclasses.replace(known, rows=[{**row, "confidence": 0.9} for row in known.rows])
     writer.record_shard(database, key, with_it, 6)
-    assert stored_digests(database) == {(1, 0): True, (2, 2): True, (2, 4): True}
+    assert stored_digests(database) == {(NOW, 0): True, (NOW + 1, 2): True, (NOW + 1, 4): True}
     with writing(database) as connection:
         connection.execute(sa.update(schema.result).values(confidence=0.7))
-    assert stored_digests(database) == {(1, 0): True, (2, 2): False, (2, 4): False}
+    assert stored_digests(database) == {(NOW, 0): True, (NOW + 1, 2): False, (NOW + 1, 4): False}
     with writing(database) as connection:
         connection.execute(sa.update(schema.result).values(confidence=0.5, margin=0.7))
     assert set(stored_digests(database).values()) == {False}
@@ -137,21 +149,30 @@ def test_results_of_before_and_after_a_new_column_are_verified_and_exchanged(
         assert taken(tmp_path / f"{name}.zip", tmp_path / name).rows == 12
         assert problems(tmp_path / name) == []
     monkeypatch.undo()
-    with pytest.raises(BenchError, match=r"after.zip is refused: rows of version 2 are not known to this bench"):
+    with pytest.raises(
+        BenchError, match=rf"after.zip is refused: rows of version {NOW + 1} are not known to this bench"
+    ):
         taken(tmp_path / "after.zip", tmp_path / "older")
 
 
 def changed(path: Path, target: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     """The archive with another manifest."""
-    with zipfile.ZipFile(path) as old, zipfile.ZipFile(target, "w") as new:
-        for name in old.namelist():
-            content = old.read(name)
-            if name == "manifest.json":
-                manifest = json.loads(content)
-                change(manifest)
-                content = json.dumps(manifest).encode()
-            new.writestr(name, content)
+    content = archives.members(path)
+    manifest = json.loads(content["manifest.json"])
+    change(manifest)
+    archives.write(target, {**content, "manifest.json": json.dumps(manifest).encode()})
     return target
+
+
+def with_rows_of_version_1(path: Path, target: Path) -> Path:
+    """The archive as a bench wrote it whose rows had no column `rounded`."""
+    forgery = archives.Forgery(path)
+    for columns in forgery.rows.values():
+        del columns["rounded"]
+    forgery.manifest["rows_version"] = 1
+    for row in forgery.tables["shard"]:
+        row["rows_version"] = 1
+    return forgery.mend().write(target)
 
 
 def as_format_1(manifest: dict[str, Any]) -> None:
@@ -173,7 +194,7 @@ def packed(honest: Path) -> Path:
 
 
 def test_format_1_is_read_with_what_it_does_not_have_filled_in(packed: Path, tmp_path: Path) -> None:
-    old = changed(packed, tmp_path / "old.zip", as_format_1)
+    old = changed(with_rows_of_version_1(packed, tmp_path / "1.zip"), tmp_path / "old.zip", as_format_1)
     assert taken(old, tmp_path / "theirs").rows == 12
     assert problems(tmp_path / "theirs") == []
     both = changed(packed, tmp_path / "both.zip", lambda manifest: manifest.update(format="bench-results-1"))
@@ -195,7 +216,7 @@ def set_about(value: Any) -> Callable[[dict[str, Any]], None]:
         (lambda m: m.update(rows_version=9), "rows of version 9 are not known to this bench"),
         (lambda m: m.update(rows_version=True), "does not say of which version its rows are"),
         (lambda m: m.pop("rows_version"), "does not say of which version its rows are"),
-        (lambda m: m["tables"]["shard"][0].update(rows_version=2), "a shard has rows of version 2"),
+        (lambda m: m["tables"]["shard"][0].update(rows_version=NOW + 1), f"a shard has rows of version {NOW + 1}"),
         (lambda m: m["tables"]["shard"][0].update(rows_version=None), "a shard has rows of version None"),
         (set_about("[1]"), "about_json has no such form"),
         (set_about('{"label": {"a": 1}}'), "a description holds strings, numbers and lists of strings; its 'label'"),

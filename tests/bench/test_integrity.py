@@ -99,7 +99,7 @@ TAMPERING: dict[str, tuple[Callable[[Path], None], str]] = {
     "a row added": (
         sql(
             "INSERT INTO result SELECT board_id, 77, attack_id, source_id, correct, pred, label, margin, distance, "
-            "source_success, source_margin, restart, target, part, gradients, queries FROM result "
+            "source_success, source_margin, restart, target, part, gradients, queries, rounded FROM result "
             f"WHERE example_idx = 0 AND {PGD}"
         ),
         "example 77: its row belongs to no finished shard",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bench import plan, registry, spec
 from bench.api import UsageError
+from bench.evaluation import estimate
 
 
 @given(n=st.integers(1, 60), size=st.integers(1, 20), data=st.data())
@@ -219,3 +220,49 @@ def test_a_kind_of_source_has_budgets_of_its_own() -> None:
     choice = plan.Choice({"pgd": {"steps": 50}}, {"surrogate": {"pgd": {"steps": 5}}})
     found = plan.pairs(["pgd@surrogate:1", "pgd@nominal"], "linac", plugin, choice)
     assert {p.source: p.settings.steps for p in found} == {"surrogate:1": 5, "nominal": 50}
+
+
+def reference_rows(preset: str, defence: str, *attacks: str, outside: bool = False) -> list[str]:
+    found = plan.requested(spec.resolve(preset), defence, attacks, (), False, outside)
+    assert all(pair.needs_key and not pair.inside_threat_model for pair in found if pair.reference)
+    return [pair.name for pair in found if pair.reference]
+
+
+def test_all_has_the_reference_rows_of_the_preset_where_there_is_a_key() -> None:
+    both = ["pgd@key-leaked", "square@query"]
+    for preset in ("laptop", "smoke"):
+        for defence in ("linac", "block-shuffle"):
+            assert reference_rows(preset, defence, "all") == both
+            assert reference_rows(preset, defence, "pgd@nominal", "everything") == both
+            assert reference_rows(preset, defence, "pgd", "pba") == []
+        for keyless in ("jpeg-23", "none"):
+            assert reference_rows(preset, keyless, "all", "everything") == []
+    assert reference_rows("paper", "linac", "all") == []
+    assert reference_rows("laptop", "linac", "all", "pgd@key-leaked", outside=True) == ["square@query"], (
+        "one was asked for"
+    )
+    laptop = spec.resolve("laptop")
+    everything = plan.requested(laptop, "linac", ["all"])
+    assert len(everything) == 8 * 4 + 2
+    counted = [pair for pair in everything if pair.inside_threat_model]
+    assert counted == plan.requested(dataclasses.replace(laptop, reference=()), "linac", ["all"])
+    with pytest.raises(UsageError, match="is outside the threat model of linac"):
+        plan.requested(laptop, "linac", ["all", "mt@key-leaked"])
+
+
+def test_reference_rows_are_outside_the_threat_model() -> None:
+    laptop = dataclasses.replace(spec.resolve("laptop"), reference=("pgd@nominal",))
+    with pytest.raises(
+        UsageError, match="preset laptop: reference names pgd@nominal, which is inside the threat model"
+    ):
+        plan.requested(laptop, "linac", ["all"])
+    assert plan.requested(laptop, "linac", ["pgd@bypass"])
+
+
+def test_reference_rows_cost_two_cores_a_minute_at_most() -> None:
+    """At 65 gradients and 650 forward passes a second through the small LINAC's fit."""
+    laptop = spec.resolve("laptop")
+    found = [pair for pair in plan.requested(laptop, "linac", ["all"]) if pair.reference]
+    counts = [estimate.budget(pair).times(laptop.examples * len(laptop.norms)) for pair in found]
+    assert sum(count.gradients / 65 + count.queries / 650 for count in counts) <= 60
+    assert all(count.transforms == count.gradients + count.queries for count in counts), "each goes through the defence"

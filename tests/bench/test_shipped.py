@@ -49,7 +49,7 @@ def test_the_default_preset_means_what_ships(entry: Any, monkeypatch: pytest.Mon
 def test_every_source_behind_all_ships(defence: Any) -> None:
     ships = {entry.name for entry in ENTRIES}
     for pair in plan.requested(spec.resolve("laptop"), defence, ["all"], (), False, False):
-        itself = dict.fromkeys(("self", "self-smooth", "self-noise"), defence)
+        itself = dict.fromkeys(("self", "self-smooth", "self-noise", "key-leaked", "query"), defence)
         plain = {**itself, "nominal": "none", "at-linf": "none@at-linf", "at-l2": "none@at-l2"}
         assert plain.get(pair.source, f"{defence}@{pair.source}") in ships
 

@@ -8,7 +8,7 @@ from math import comb
 
 import pytest
 
-from bench.support.stats import Z95, mcnemar, wilson
+from bench.support.stats import Z95, lost, mcnemar, wilson
 
 
 @pytest.mark.parametrize(("successes", "trials"), [(0, 20), (1, 20), (10, 20), (20, 20), (437, 1000), (9999, 10_000)])
@@ -22,6 +22,16 @@ def test_a_wilson_interval_ends_where_the_share_is_just_that_unlikely(successes:
 
 def test_nothing_is_known_of_nothing() -> None:
     assert wilson(0, 0) == (0.0, 1.0)
+
+
+def test_what_is_lost_of_the_same_examples_is_a_share_of_them() -> None:
+    """Counted example by example, it is the interval of the share that is right before and wrong after."""
+    before, after = [True] * 30 + [False] * 20, [True] * 4 + [False] * 46
+    both = sum(one and not other for one, other in zip(before, after, strict=True))
+    assert lost(30, 4, 50) == wilson(both, 50)
+    assert lost(30, 30, 50) == wilson(0, 50)
+    with pytest.raises(ValueError, match="no part of one another"):
+        lost(4, 30, 50)
 
 
 @pytest.mark.parametrize(("one", "other"), [(0, 0), (5, 5), (0, 4), (12, 3), (40, 61), (300, 200)])

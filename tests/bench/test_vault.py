@@ -68,6 +68,12 @@ def test_it_judges_as_the_same_key_does_here(vault: VaultProcess) -> None:
     np.testing.assert_array_equal(there.correct, here.correct)
     np.testing.assert_allclose(there.margin, here.margin, atol=1e-4)
     np.testing.assert_array_equal(there.distance, here.distance)
+    assert there.rounded is None
+    faint = np.clip(images + np.float32(1.4 / 255), 0, 1)
+    nearest = np.clip(images + np.float32(1 / 255), 0, 1)
+    rounded = vault.referee(defended).judge(images, labels, faint, "linf", 8 / 255, rounded=True)
+    expected = vault.referee(defended).judge(images, labels, nearest, "linf", 8 / 255)
+    np.testing.assert_array_equal(rounded.rounded, expected.correct)
     with pytest.raises(RefusedImages):
         vault.referee(defended).judge(images, labels, np.clip(images + np.float32(0.5), 0, 1), "linf", 8 / 255)
 
