@@ -17,7 +17,7 @@ import sys
 
 import numpy as np
 
-from bench import keys, spec
+from bench import keys, plan, spec
 from bench.evaluation import zoo
 from bench.models import artifacts, weights
 from bench.models.artifacts import Artifact
@@ -27,26 +27,37 @@ from bench.support.fingerprint import of_file
 from bench.vault.here import VaultHere
 
 VAULT = VaultHere(keys.published())
-SOURCES = {
-    "none": ("at-linf", "at-l2"),
-    "linac": ("bypass", "surrogate:1", "surrogate:2", "reconstruction:1", "reconstruction:2"),
-}
-NAMES = [
-    entry
-    for name in ("none", "block-shuffle", "jpeg-23", "jpeg-10", "pca-full", "pca-block", "linac")
-    for entry in (name, *(f"{name}@{source}" for source in SOURCES.get(name, ("bypass",))))
-]
+DEFENCES = ("none", "block-shuffle", "jpeg-23", "jpeg-10", "pca-full", "pca-block", "linac")
+TRAINED = ("bypass", "surrogate", "surrogate-warm", "reconstruction")
+"""Kinds of sources that are trained against a defence, in that order: one fit gives a surrogate's kept copies and
+those of the reconstruction under the same key."""
+PLAIN = ("at-linf", "at-l2")
+"""Models that are the same for every defence: those of `none`."""
+
+
+def names(by: Spec) -> list[str]:
+    """What the zoo of a preset holds: each defence, its bypass, and what else `all` attacks it from."""
+    found = []
+    for name in DEFENCES:
+        pairs = plan.requested(by, name, ["all"])
+        trained = {pair.source: pair.description.kind for pair in pairs if pair.description.kind in TRAINED}
+        order = sorted({**trained, "bypass": "bypass"}.items(), key=lambda item: (TRAINED.index(item[1]), item[0]))
+        own = PLAIN if name == "none" else [source for source, _ in order]
+        found += [name, *(f"{name}@{source}" for source in own)]
+    return found
 
 
 def main(wanted: list[str], preset: str) -> None:
-    if odd := [name for name in wanted if name not in NAMES]:
-        sys.exit(f"'{odd[0]}' is not in the zoo; it has {', '.join(NAMES)}")
+    by = spec.resolve(preset)
+    known = names(by)
+    if odd := [name for name in wanted if name not in known]:
+        sys.exit(f"'{odd[0]}' is not in the zoo; it has {', '.join(known)}")
     devices.configure(training=True)
     found = {entry.name: artifacts.find(entry.fingerprint) for entry in _listed()}
-    for name in NAMES:
+    for name in known:
         if not wanted or name in wanted:
-            found[name] = obtained(name, spec.resolve(preset))
-            zoo.write_manifest(NAMES, {name: artifact for name, artifact in found.items() if artifact})
+            found[name] = obtained(name, by)
+            zoo.write_manifest(known, {name: artifact for name, artifact in found.items() if artifact})
     used = {artifact.path for artifact in found.values() if artifact}
     for path in sorted(artifacts.ZOO.glob("*/artifact.json")):
         if path.parent not in used:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bench.api import Knowledge, ModelSource, SourceDescription, TrainedClassifier, attacker_key
 
 SURROGATE = "surrogate"
+WARM = "surrogate-warm"
 RECONSTRUCTION = "reconstruction"
 
 
@@ -13,6 +14,9 @@ def describe(kind: str) -> SourceDescription:
     if kind == SURROGATE:
         meaning = "the same defence, trained by the attacker with keys of their own"
         return SourceDescription(kind, meaning=meaning, place=40, recipes=(kind,))
+    if kind == WARM:
+        meaning = "a surrogate whose training starts from the defended classifier's weights, which attackers know; ours"
+        return SourceDescription(kind, meaning=meaning, place=41, recipes=(kind,))
     meaning = "the defence turned into a reconstruction of the image, with attacker keys (BPDA)"
     return SourceDescription(kind, meaning=meaning, place=50, through=("reconstruction",), recipes=(kind,))
 
@@ -27,10 +31,10 @@ def number_of(kind: str, source: str) -> int | None:
     return int(number) if name == kind and colon and number.isdecimal() and int(number) > 0 else None
 
 
-def surrogate(knowledge: Knowledge, number: int) -> TrainedClassifier:
+def surrogate(knowledge: Knowledge, number: int, kind: str = SURROGATE) -> TrainedClassifier:
     """The defence trained under an attacker's key."""
     settings = vars(knowledge.defence.settings)
-    return knowledge.workshop.classifier(knowledge.defence_name, settings, attacker_key(number), SURROGATE)
+    return knowledge.workshop.classifier(knowledge.defence_name, settings, attacker_key(number), kind)
 
 
 def reconstruction(knowledge: Knowledge, number: int) -> TrainedClassifier:

@@ -28,9 +28,11 @@ class TransferSettings:
     """Whether to transfer from the two adversarially trained models."""
     surrogates: int = 0
     """From so many models trained with the defence, under keys of the attacker's own."""
+    warm: int = 0
+    """The same, but trained from the defended weights on, which the threat model gives; ours."""
 
     def __post_init__(self) -> None:
-        positive(self, surrogates=0)
+        positive(self, surrogates=0, warm=0)
 
 
 class Transfer(Strategy):
@@ -45,22 +47,29 @@ class Transfer(Strategy):
         if not defence.keyed:
             return []
         plain = [NOMINAL, *(ADVERSARIAL if self.settings.adversarial else ())]
-        return plain + surrogates.names(surrogates.SURROGATE, self.settings.surrogates)
+        cold, warm = (self.settings.surrogates, self.settings.warm)
+        return [*plain, *surrogates.names(surrogates.SURROGATE, cold), *surrogates.names(surrogates.WARM, warm)]
 
     def describe(self, source: str, defence: Defence) -> SourceDescription:
         if source not in _PLAIN:
-            return surrogates.describe(surrogates.SURROGATE)
+            return surrogates.describe(kind_of(source))
         place, meaning = _PLAIN[source]
         return SourceDescription(source, meaning=meaning, place=place, through=(), recipes=(source,))
 
     def builds(self, defence: Defence, source: str) -> bool:
-        own_key = surrogates.number_of(surrogates.SURROGATE, source) is not None
-        return source in (NOMINAL, *ADVERSARIAL) or (own_key and defence.keyed)
+        return source in (NOMINAL, *ADVERSARIAL) or (_number(source) is not None and defence.keyed)
 
     def build(self, source: str, knowledge: Knowledge) -> Source:
-        number = surrogates.number_of(surrogates.SURROGATE, source)
-        trained = plain(source, knowledge) if number is None else surrogates.surrogate(knowledge, number)
-        return surrogates.as_source(source, trained)
+        number = _number(source)
+        if number is None:
+            return surrogates.as_source(source, plain(source, knowledge))
+        return surrogates.as_source(source, surrogates.surrogate(knowledge, number, kind_of(source)))
+
+
+def _number(source: str) -> int | None:
+    """3 for surrogate:3 and surrogate-warm:3."""
+    found = (surrogates.number_of(kind, source) for kind in (surrogates.SURROGATE, surrogates.WARM))
+    return next((number for number in found if number is not None), None)
 
 
 def plain(source: str, knowledge: Knowledge) -> TrainedClassifier:

@@ -150,9 +150,9 @@ class Run:
         cells = self._planned(contest, pairs)
         self._judge_clean([cell for cell in cells if cell.pair is None])
         open_cells = [cell for cell in cells if cell.pair is not None and cell.shards]
-        if open_cells and not self._executor.shares_files:
-            remote.offer(contest.weights.parent)
         unchecked = checking.unchecked(self.database, cells)
+        if (open_cells or unchecked) and not self._executor.shares_files:
+            remote.offer(contest.weights.parent)
         for needs_key in (False, True):
             own, sources = ([cell for cell in some if cell.needs_key is needs_key] for some in (open_cells, unchecked))
             if own or sources:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from bench.models.training import Progress
 
 
+WARM = "-warm"
+"""What the names of roles end with that start from the defended classifier, unless their recipe says otherwise."""
 ATTACKER = "attacker:"
 """What the names of attackers' keys begin with."""
 
@@ -108,6 +110,8 @@ def spec_for(
     place of the recipe's own, where it reads what the defence gives.
     """
     chosen, start_name = recipes.of_run(run, *roles, defence_name)
+    if roles and roles[-1].endswith(WARM):
+        start_name = start_name or "defended"
     if network is not None and network.reads(defence.output_shape(dataset.shape), len(dataset.classes)):
         if start_name == "nominal":
             start_name = None  # its weights are of another network

@@ -34,7 +34,7 @@ def run(world: Path, *options: str) -> dict[tuple[str, str], dict[str, Any]]:
     return {(cell["attack"], cell["source"]): cell for cell in cells}
 
 
-MORE = {"transfer": "transfer[surrogates=1]", "bpda": "bpda[reconstructions=1]"}
+MORE = {"transfer": "transfer[surrogates=1,warm=1]", "bpda": "bpda[reconstructions=1]"}
 STRATEGIES = [name for name in registry.strategy_classes() if registry.entry("attacks", name).built_in]
 
 

@@ -12,8 +12,9 @@ import pytest
 
 from bench import spec
 from bench.api import UsageError
+from bench.data import datasets
 from bench.evaluation import zoo
-from bench.models import recipe
+from bench.models import catalogue, recipe
 from bench.models.adversary import Adversary
 from bench.models.recipe import Recipe
 from bench.support import versioned
@@ -131,3 +132,12 @@ def test_every_field_is_documented() -> None:
     table = text[text.index("## Fields of `[training]`") : text.index("### Networks")]
     for name in (*(f.name for f in dataclasses.fields(Recipe)), *recipe.FLAT_SETTINGS):
         assert f"`{name}`" in table, f"{name} is not in docs/presets.md"
+
+
+@pytest.mark.parametrize(("role", "start"), [("surrogate", None), ("surrogate-warm", "f" * 64)])
+def test_only_a_warm_surrogate_starts_from_the_defended_classifier(role: str, start: str | None) -> None:
+    paper = spec.resolve("paper")
+    name, defence = paper.defence("linac")
+    roles = (f"{role}:linac", role)
+    found = catalogue.spec_for(paper, datasets.load("cifar10"), name, defence, "attacker:1", roles, "f" * 64)
+    assert found.start == start
