@@ -18,15 +18,13 @@ def list(what: str) -> None:
     if what == "presets":
         rows = [(name, spec.read_preset(name).get("description", "")) for name in spec.preset_names()]
     elif what == "models":
-        from bench.models import artifacts
+        from bench.models import artifacts, roles
 
+        names = roles.listed()
+        found = sorted((roles.role_of(a, names), a.fingerprint, a) for a in artifacts.all_artifacts())
         rows = [
-            (
-                a.fingerprint[:16],
-                f"{a.spec.get('what', 'classifier')} of {a.spec['defence']['name']}, key {a.spec['key'] or '–'}, "
-                f"clean {100 * a.record['clean_accuracy']:.2f} %",
-            )
-            for a in artifacts.all_artifacts()
+            (a.fingerprint[:16], f"{role}, {_key(a.spec['key'])}clean {100 * a.record['clean_accuracy']:.2f} %")
+            for role, _, a in found
         ]
     elif what == "norms":
         from bench import norms
@@ -41,3 +39,8 @@ def list(what: str) -> None:
     width = max((len(name) for name, _ in rows), default=0)
     for name, description in rows:
         click.echo(f"{name:<{width}}  {description}")
+
+
+def _key(name: str | None) -> str:
+    """The name of a defence's own key; attackers' are told by the source's number."""
+    return "" if name is None or name.startswith("attacker:") else f"key {name}, "
