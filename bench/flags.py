@@ -77,8 +77,12 @@ _TOLERATED = {
 
 
 def is_doubt(name: str, found: int, examined: int) -> bool:
-    """Whether a flag that so many of the examined examples show makes a result doubtful."""
-    return found > _TOLERATED.get(name, 0.0) * examined
+    """Whether a flag that so many of the examined examples show makes a result doubtful.
+
+    One example alone is no share of few: where a share is tolerated, it takes two.
+    """
+    share = _TOLERATED.get(name, 0.0)
+    return found > share * examined and found > (share > 0)
 
 
 def doubtful(flags: Mapping[str, int], examples: int) -> dict[str, str]:

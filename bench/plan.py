@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import registry
+from bench import norms, registry
 from bench.api import BenchError, Defence, SourceDescription, Strategy, UsageError
 from bench.spec import Spec
 from bench.support.fingerprint import fingerprint
@@ -83,7 +83,12 @@ def requested(
 
 
 def _references(spec: Spec, name: str, defence: Defence, choice: Choice, found: Sequence[Pair]) -> list[Pair]:
-    """The reference rows of a preset against a keyed defence, without those that were asked for anyway."""
+    """The reference rows of a preset against a keyed defence, without those that were asked for anyway.
+
+    They are computed with the key, and so by built-in attacks alone: there are none in a norm of another package.
+    """
+    if not all(norms.entries()[norm].built_in for norm in spec.norms):
+        return []
     given = pairs(spec.reference, name, defence, dataclasses.replace(choice, outside=True))
     for pair in given:
         if pair.inside_threat_model:

@@ -132,7 +132,11 @@ def strategy_classes() -> dict[str, type[Strategy]]:
 def probes(only_built_in: bool = False) -> dict[str, Probe]:
     """Every registered probe by name, or those that came with the harness."""
     chosen = [name for name, entry in entries("probes").items() if entry.built_in or not only_built_in]
-    return {name: _loaded("probes", name, Probe)() for name in chosen}
+    found = {name: _loaded("probes", name, Probe)() for name in chosen}
+    for name, probe in found.items():
+        if type(probe).of_source is Probe.of_source and type(probe).of_attack is Probe.of_attack:
+            raise UsageError(f"probe {name} checks nothing: it has neither of_source nor of_attack (bench.api.Probe)")
+    return found
 
 
 def _of_class(kind: str, base: type[P]) -> dict[str, type[P]]:

@@ -60,7 +60,8 @@ class Spec:
     def health_of(self, kind: str) -> HealthBudget:
         """How much is checked of a source of this kind, and of the attacks on it."""
         common = {name: value for name, value in self.health.items() if not isinstance(value, Mapping)}
-        fields = {**common, **self.health.get(kind, {})}
+        own = self.health.get(kind, {})
+        fields = {**common, **(own if isinstance(own, Mapping) else {})}
         known = [field.name for field in dataclasses.fields(HealthBudget)]
         if odd := [name for name in fields if name not in known]:
             raise UsageError(

@@ -11,6 +11,7 @@ what ships. The accuracies of the manifest are of the halves, on all test images
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import shutil
 import sys
@@ -18,12 +19,16 @@ import sys
 import numpy as np
 
 from bench import keys, plan, spec
+from bench.api import attacker_key
+from bench.data import datasets
 from bench.evaluation import zoo
-from bench.models import artifacts, weights
+from bench.models import artifacts, catalogue, weights
 from bench.models.artifacts import Artifact
+from bench.models.transforms import TransformedCopies
 from bench.spec import Spec
 from bench.support import devices
 from bench.support.fingerprint import of_file
+from bench.support.progress import progress_lines
 from bench.vault.here import VaultHere
 
 VAULT = VaultHere(keys.published())
@@ -56,12 +61,31 @@ def main(wanted: list[str], preset: str) -> None:
     found = {entry.name: artifacts.find(entry.fingerprint) for entry in _listed()}
     for name in known:
         if not wanted or name in wanted:
+            keep_both(name, by)
             found[name] = obtained(name, by)
             zoo.write_manifest(known, {name: artifact for name, artifact in found.items() if artifact})
     used = {artifact.path for artifact in found.values() if artifact}
     for path in sorted(artifacts.ZOO.glob("*/artifact.json")):
         if path.parent not in used:
             print(f"{path.parent.name} is in the zoo, but not in the manifest")
+
+
+def keep_both(name: str, by: Spec) -> None:
+    """Before a surrogate is trained: one fit gives its copies of the training images, and those of the reconstruction."""
+    defence_name, _, source = name.partition("@")
+    kind, _, number = source.partition(":")
+    dataset, (_, defence) = datasets.load(by.dataset), by.defence(defence_name)
+    if kind != "surrogate" or not catalogue.gives_both(defence):
+        return
+    key = attacker_key(int(number))
+    wanted = catalogue.spec_for(
+        by, dataset, defence_name, defence, f"{catalogue.ATTACKER}{key}", (f"{kind}:{defence_name}", kind)
+    )
+    if wanted.recipe.copies and artifacts.find(wanted.fingerprint) is None:
+        data = wanted.recipe.learnt_from(dataset.training())
+        both = functools.partial(defence.transform_and_reconstruction, key=key)
+        copies = TransformedCopies(wanted, lambda images: defence.transform(images, key, {}), data, both)
+        copies.all(progress_lines(print))
 
 
 def _listed() -> list[zoo.ZooEntry]:

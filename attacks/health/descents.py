@@ -20,6 +20,8 @@ from attacks.parts.ledger import clean_margin
 from bench.api import Attacked, Batch, Engine, Finding, HealthBudget, Source, flags
 
 TRIES = 20
+NOISE = 1_000_003
+"""Sets the seeds of noise apart from those of restarts, whose starts an attack has seen already."""
 LARGER = 4.0
 """How many times epsilon the larger ball is."""
 HARDLY = 1e-3
@@ -121,7 +123,7 @@ def noise(source: Source, batch: Batch, tries: int = TRIES) -> np.ndarray:
 
     broken = np.zeros(len(batch.labels), bool)
     for number in range(tries if len(broken) else 0):
-        seeds = draws.fold(batch.seeds, number)
+        seeds = draws.fold(draws.fold(batch.seeds, NOISE), number)
         epsilon = np.float32(batch.epsilon)
         noisy = compiled(source, ("health", "noise", ball.name), perturbed, batch.images, seeds, epsilon).numpy()
         broken |= clean_margin(forward(source, noisy), batch.labels) < 0

@@ -45,7 +45,7 @@ def check(
     """Has the sources of these cells checked. One that cannot be is named, and is tried again by the next run."""
     if not cells:
         return
-    tasks = iter([_task(index, cell, options) for index, cell in enumerate(cells)])
+    tasks = (_task(index, cell, options) for index, cell in enumerate(cells) if unchecked(database, [cell]))
     with reporter.track("checking sources", len(cells)) as tracker:
         for outcome in executor.run(lambda: next(tasks, None), lambda index, amount: None):
             if outcome is not None:

@@ -12,7 +12,6 @@ from bench import registry
 from bench.api import BenchError, flags
 from bench.store import on_sources, queries, schema, writer
 from bench.store.database import retry_transient
-from bench.store.health import SourceHealth
 from bench.store.queries import Cell
 
 TRUST = {None: 2, schema.JUDGED: 1, schema.UNJUDGED: 0}
@@ -23,9 +22,14 @@ MANY = 10
 
 @retry_transient
 def update(database: Database, board_id: int) -> None:
-    """Writes the doubts about every finished cell of a board to the store, in words for people."""
+    """Writes the doubts about every finished cell of a board to the store, in words for people, where they are others.
+
+    What the check of a source says of its cells is no part of them: it is read beside them (`bench.store.queries`).
+    """
+    stored = writer.doubts_of(database, board_id)
     for (attack_id, source_id), words in found(database, board_id).items():
-        writer.set_doubts(database, (board_id, attack_id, source_id), words)
+        if words != stored.get((attack_id, source_id)):
+            writer.set_doubts(database, (board_id, attack_id, source_id), words)
 
 
 def put(connection: Connection, board_id: int) -> None:
@@ -49,16 +53,13 @@ def found(database: Database | Connection, board_id: int) -> dict[tuple[int, int
             if c.attack not in free[c.attack_id]
         }
         for cell in own:
-            counts, words = dict(cell.flags), dict[str, str]()
+            counts = dict(cell.flags)
             if cell.attack in free[cell.attack_id]:
                 others = [by_gradients[c.attack_id] for c in own if c.attack_id in by_gradients and _heard(c, cell)]
                 counts[flags.SQUARE_WINS] = beats_gradients(broken[cell.attack_id][0], others)
-            elif source_id in board.health and cell.imported is None:
-                words = _of_source(board.health[source_id])
-            words |= _words(counts, cell.examined, board.n_examples)
-            doubts[cell.attack_id, source_id] = words | _not_carried_over(
-                on_sources.carried_over(database, board, cell)
-            )
+            own_words = _words(counts, cell.examined, board.n_examples)
+            carried = on_sources.carried_over(database, board, cell)
+            doubts[cell.attack_id, source_id] = own_words | _not_carried_over(carried)
     return doubts
 
 
@@ -91,18 +92,11 @@ def _words(counts: Mapping[str, int], examined: Mapping[str, int], examples: int
     found = {}
     for name, count in counts.items():
         looked_at = examined.get(name, examples)
+        if count > looked_at:  # counted by the engine too, on all examples
+            looked_at = examples
         if flags.is_doubt(name, count, looked_at):
             found[name] = f"{flags.MEANINGS.get(name, name)} ({count} of {looked_at} examples)"
     return found
-
-
-def _of_source(health: SourceHealth) -> dict[str, str]:
-    """The doubts that the checks of a source raise about attacks with gradients on it."""
-    return {
-        name: f"{flags.MEANINGS.get(name, name)} ({count} of {health.examined.get(name, 0)} examples, by the source's check)"
-        for name, count in health.flags.items()
-        if health.is_doubt(name)
-    }
 
 
 def _not_carried_over(counts: tuple[int, int]) -> dict[str, str]:

@@ -159,7 +159,7 @@ class Run:
                 executor = contest.vault.executor(self.reporter.say) if needs_key else self._executor
                 self._attack(executor, own)
                 checking.check(self.database, executor, sources, self.options, self.reporter)
-        for board_id in {cell.key[0] for cell in (*open_cells, *unchecked)}:
+        for board_id in {cell.key[0] for cell in cells}:  # also what a run that was killed had no time for
             doubts.update(self.database, board_id)
         return cells
 

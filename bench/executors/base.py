@@ -70,7 +70,7 @@ class AttackTask:
     """The first so many examples of the batch are checked after the attack (`bench.api.Probe.of_attack`)."""
 
 
-HEALTH = "health"
+HEALTH = ":health"  # no plug-in can have this name
 """In place of an engine: the source itself is checked (`bench.api.Probe.of_source`), by a `HealthBudget` as settings. What
 comes back is the images as they were, with flags."""
 

@@ -43,7 +43,7 @@ class KeyedExecutor:
         """There is nothing to end."""
 
     def _with_key(self, task: AttackTask) -> AttackTask:
-        names = [name for name in (task.engine, task.strategy) if name != HEALTH]
+        names = [task.strategy, *([] if task.engine == HEALTH else [task.engine])]
         used: list[Entry[Any]] = [registry.entry("attacks", name) for name in names]
         used.append(norms.entries()[task.batch.norm])  # its ball is part of the attack
         for entry in used:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bench import in_memory, registry
 from bench.api import Attacked, Batch, BenchError, Engine, Finding, HealthBudget, Knowledge, Source
 from bench.executors.base import HEALTH, AttackTask, Say, Setup
 from bench.executors.replies import checked, unchanged
+from bench.support.text import one_line
 
 
 class Attacker:
@@ -50,17 +51,15 @@ class Attacker:
         """Adds what probes (entry-point group `bench.probes`) find of a gradient attack, on its first examples."""
         first = slice(task.probed)
         batch, part = _examples(task.batch, first), _results(attacked, first)
-        found: dict[str, Finding] = {}
-        for probe in registry.probes(self._built_in_probes).values():
-            found |= probe.of_attack(source, batch, part)
-        return _with(attacked, found)
+        probes = registry.probes(self._built_in_probes).items()
+        return _with(attacked, [(name, probe.of_attack(source, batch, part)) for name, probe in probes], task.probed)
 
     def _checked(self, source: Source, task: AttackTask) -> Attacked:
         """What probes find of a source; the images are as they were."""
-        budget, found = HealthBudget(**task.engine_settings), dict[str, Finding]()
-        for probe in registry.probes(self._built_in_probes).values():
-            found |= probe.of_source(source, task.batch, budget)
-        return checked(_with(unchanged(task.batch.images), found), task.batch.images.shape)
+        budget, images = HealthBudget(**task.engine_settings), task.batch.images
+        probes = registry.probes(self._built_in_probes).items()
+        found = [(name, probe.of_source(source, task.batch, budget)) for name, probe in probes]
+        return checked(_with(unchanged(images), found, len(images)), images.shape)
 
     def source(self, setup: Setup, strategy: str, name: str) -> Source:
         """A strategy's source against a defended model, built (and trained) on first use."""
@@ -109,11 +108,31 @@ def _results(attacked: Attacked, chosen: slice) -> Attacked:
     return Attacked(**columns)
 
 
-def _with(attacked: Attacked, found: Mapping[str, Finding]) -> Attacked:
-    """An attack's result with what probes have found; what its engine has counted itself stays as it is."""
-    new = {name: finding for name, finding in found.items() if name not in attacked.flags}
+def _with(attacked: Attacked, said: Sequence[tuple[str, Mapping[str, Finding]]], examples: int) -> Attacked:
+    """An attack's result with what probes, by name, have found on so many examples.
+
+    What its engine has counted stays as it is, and of two probes that count the same the one that found more is heard.
+    """
+    found: dict[str, Finding] = {}
+    for probe, findings in said:
+        for name, finding in _checked_findings(probe, findings, examples).items():
+            if not attacked.flags.get(name) and finding.found >= found.get(name, finding).found:
+                found[name] = finding
     return dataclasses.replace(
         attacked,
-        flags={**attacked.flags, **{name: finding.found for name, finding in new.items() if finding.found}},
-        examined={name: finding.examined for name, finding in new.items()},
+        flags={**attacked.flags, **{name: finding.found for name, finding in found.items() if finding.found}},
+        examined={name: finding.examined for name, finding in found.items()},
     )
+
+
+def _checked_findings(probe: str, findings: object, examples: int) -> dict[str, Finding]:
+    """What a probe has found; raises BenchError for what cannot be."""
+    if not isinstance(findings, Mapping):
+        raise BenchError(f"probe {probe} returned {type(findings).__name__}, not a mapping of names to findings")
+    for name, finding in findings.items():
+        if not isinstance(finding, Finding) or not 0 <= finding.found <= finding.examined <= examples:
+            raise BenchError(
+                f"probe {probe} returned {one_line(repr(finding), 80)} as {one_line(name, 80)}, not a Finding with at most "
+                f"{examples} examined examples, and no more found than examined"
+            )
+    return dict(findings)

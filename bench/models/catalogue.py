@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib.metadata
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -219,10 +218,7 @@ def train(spec: ClassifierSpec, key: int | None, name: str, track: Track) -> Art
     def transform(images: tf.Tensor) -> tf.Tensor:
         return spec.defence.transform(images, key, state)
 
-    both = None
-    if (spec.key or "").startswith(ATTACKER) and gives_both(spec.defence):  # the private key makes nothing beyond need
-        both = functools.partial(spec.defence.transform_and_reconstruction, key=key)
-    transformed = TransformedCopies(spec, transform, data, both)
+    transformed = TransformedCopies(spec, transform, data)
     copies = transformed.all(track)
     with track(f"training {name}", spec.recipe.epochs) as tracker:
         before = transformed.decode if copies else transform

@@ -92,6 +92,7 @@ def forget(connection: Connection, import_id: int) -> Forgotten:
         rows += int(connection.execute(counted).scalar_one())
         writer.delete_results(connection, key)
         connection.execute(sa.delete(schema.cell).where(writer.of_cell(schema.cell, key)))
+    _forget_health(connection)
     _forget_rows(connection, import_id)
     connection.execute(sa.delete(schema.imported_file).where(schema.imported_file.c.id == import_id))
     left = {row_id for (row_id,) in connection.execute(sa.select(schema.board.c.id))}
@@ -117,6 +118,13 @@ def used_weights(database: Database) -> set[str]:
     """The digests of all weights that a defence in this database was judged with."""
     with database.connect() as connection:
         return {digest for (digest,) in connection.execute(sa.select(schema.defence.c.weights_sha256))}
+
+
+def _forget_health(connection: Connection) -> None:
+    """Removes what was checked of sources that no cell of their board has any more."""
+    health, cell = schema.health.c, schema.cell.c
+    left = sa.exists().where(cell.board_id == health.board_id, cell.source_id == health.source_id)
+    connection.execute(sa.delete(schema.health).where(~left))
 
 
 def _forget_rows(connection: Connection, import_id: int) -> None:

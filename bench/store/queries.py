@@ -224,7 +224,8 @@ def attack_names(cells: Iterable[Cell]) -> dict[int, str]:
 def _board(connection: Connection, row: Any) -> Board:
     cells = _cells(connection, row.id)
     clean = next((cell for cell in cells if cell.attack == CLEAN), None)
-    attacks = tuple(cell for cell in cells if cell.attack != CLEAN)
+    known = health.of_board(connection, row.id)
+    attacks = tuple(_with_health(cell, known.get(cell.source_id)) for cell in cells if cell.attack != CLEAN)
     counted = [cell for cell in attacks if counts(cell)]
     clean_done = clean is not None and counts(clean)
     best_known: int | None = None
@@ -263,11 +264,18 @@ def _board(connection: Connection, row: Any) -> Board:
         cells=attacks,
         best_known=best_known,
         best_adversary=best_adversary,
-        health=health.of_board(connection, row.id),
+        health=known,
         required=coverage.from_json(row.required_json),
         best_known_rounded=rounded,
         key_worth=worth,
     )
+
+
+def _with_health(cell: Cell, found: SourceHealth | None) -> Cell:
+    """A cell with the doubts that the check of its source raises, if it is one's own and of an attack with gradients."""
+    if found is None or cell.imported is not None or cell.attack in cell.attack_about.gradient_free:
+        return cell
+    return dataclasses.replace(cell, doubts={**found.doubts(), **cell.doubts})
 
 
 def _cells(connection: Connection, board_id: int) -> list[Cell]:

@@ -224,6 +224,15 @@ def set_doubts(database: Database, key: CellKey, doubts: Mapping[str, str]) -> N
         put_doubts(connection, key, doubts)
 
 
+@retry_transient
+def doubts_of(database: Database, board_id: int) -> dict[tuple[int, int], dict[str, str]]:
+    """What is stored of the doubts about a board's cells, by attack and source."""
+    cell = schema.cell.c
+    query = sa.select(cell.attack_id, cell.source_id, cell.doubts_json).where(cell.board_id == board_id)
+    with database.connect() as connection:
+        return {(attack, source): json.loads(words) for attack, source, words in connection.execute(query)}
+
+
 def put_doubts(connection: Connection, key: CellKey, doubts: Mapping[str, str]) -> None:
     """`set_doubts` inside a transaction."""
     _set(connection, key, doubts_json=json.dumps(dict(doubts), sort_keys=True))

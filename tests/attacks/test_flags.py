@@ -176,3 +176,5 @@ def test_a_few_bad_gradients_are_no_doubt_but_one_randomised_example_is() -> Non
     assert flags.doubtful({flags.ZERO_GRADIENT: 2}, 100) == {}
     assert flags.doubtful({flags.ZERO_GRADIENT: 3}, 100) != {}
     assert flags.doubtful({flags.RANDOMISED: 1}, 100) != {}
+    assert flags.doubtful({flags.ZERO_GRADIENT: 1}, 8) == {}, "one example is no share of few"
+    assert flags.doubtful({flags.ZERO_GRADIENT: 2}, 8) != {}

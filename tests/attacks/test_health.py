@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from attacks.engines.autoattack import AutoAttack, AutoAttackSettings
 from attacks.engines.pgd import Pgd, PgdSettings
 from attacks.health import AttackProbe, SourceProbe
 from attacks.health.descents import noise, one_step, survives_one
@@ -171,6 +172,31 @@ def test_an_attack_that_gives_back_its_start_got_nowhere(network: Network, sourc
     found = AttackProbe().of_attack(source, batch, unchanged(batch.images))
     assert found[flags.NOT_REDUCED] == Finding(16, 16)
     assert found[flags.SILENT] == Finding(0, 16)
+
+
+def test_an_attack_that_keeps_its_first_success_may_give_back_what_it_could_not_break(network: Network) -> None:
+    source, batch = ModelSource("exact", network, exact=True), a_batch(network, 16, epsilon=0.01)
+    result = AutoAttack(AutoAttackSettings(parts=("apgd-ce",), steps=20)).run(source, batch, ignore)
+    unchanged_ones = (result.images == batch.images).all(axis=(1, 2, 3))
+    assert 0 < unchanged_ones.sum() < 16
+    assert AttackProbe().of_attack(source, batch, result)[flags.NOT_REDUCED].found == 0
+
+
+def test_noise_is_not_what_the_restarts_of_an_attack_have_seen(network: Network, source: Source) -> None:
+    """Else it could never beat them."""
+    seen = []
+
+    def recorded(images: tf.Tensor) -> tf.Tensor:
+        tf.py_function(lambda x: seen.append(x.numpy().copy()), [images], [])
+        return network(images)
+
+    batch = a_batch(network, 2, epsilon=0.01)
+    Pgd(PgdSettings(steps=1, restarts=3)).run(ModelSource("recorded", recorded), batch, ignore)
+    starts = np.concatenate(seen)
+    seen.clear()
+    noise(ModelSource("recorded", recorded), batch, 3)
+    nearest = [np.abs(starts - one[None]).max(axis=(1, 2, 3)).min() for one in np.concatenate(seen)]
+    assert min(nearest) > 0.005, "the distance between two random points of the ball, not between a point and itself"
 
 
 def test_an_attack_whose_word_is_wrong(network: Network, source: Source) -> None:

@@ -78,6 +78,23 @@ def test_the_pages_of_a_run_show_the_checks(run: Path) -> None:
     assert "not checked" not in (run / "results" / "leaderboard" / "index.html").read_text()
 
 
+@pytest.mark.needs_process
+def test_what_was_checked_does_not_keep_results_from_being_exported_and_verified(run: Path, tmp_path: Path) -> None:
+    home = str(run / "home")
+    assert bench("verify", cwd=run, BENCH_HOME=home).stdout.endswith("16 rows judged again, 0 problems\n")
+    archive = str(tmp_path / "checked.zip")
+    done = bench("export", archive, cwd=run, BENCH_HOME=home)
+    assert done.returncode == 0, done.stderr
+    taken = bench("import", archive, cwd=tmp_path, BENCH_HOME=home)
+    assert taken.returncode == 0, taken.stderr
+    (cell,) = [
+        one for one in json.loads(bench("results", "--format", "json", cwd=tmp_path).stdout) if one["attack"] == "pgd"
+    ]
+    assert flags.WRONG_GRADIENT not in cell["doubts"], "the source was not checked here"
+    assert cell["examined"][flags.UNFINISHED] > 0
+    assert "not checked for signs of weak attacks: self" in bench("results", cwd=tmp_path).stdout
+
+
 def filled(folder: Path) -> tuple[Filler, int, tuple[int, int, int]]:
     filler = Filler(folder)
     board, strength = filler.board("none", "linf", N, keyed=False), np.linspace(0, 1, N)
@@ -101,18 +118,48 @@ def test_no_doubt_is_not_the_same_as_not_checked(tmp_path: Path) -> None:
     assert ">not checked</span>" not in (tmp_path / "site" / "index.html").read_text()
 
 
-@pytest.mark.parametrize(("count", "doubted"), [(0, False), (1, True)])
+@pytest.mark.parametrize(("count", "doubted"), [(1, False), (2, True)])
 def test_what_is_found_of_a_source_is_a_doubt_about_attacks_with_gradients(
     tmp_path: Path, count: int, doubted: bool
 ) -> None:
     filler, board, key = filled(tmp_path)
     square = filler.fill(board, "square", "self", "standard", 0.6, np.linspace(0, 1, N))
     health.record(filler.database, board, key[2], SourceHealth({flags.NOISE_WINS: count}, {flags.NOISE_WINS: 16}, 1.0))
-    found = doubts.found(filler.database, board)
+    (stored,) = queries.boards(filler.database)
+    found = {(cell.attack_id, cell.source_id): cell.doubts for cell in stored.cells}
     assert (flags.NOISE_WINS in found[key[1], key[2]]) is doubted
     assert flags.NOISE_WINS not in found[square[1], square[2]]
     if doubted:
-        assert found[key[1], key[2]][flags.NOISE_WINS].endswith("(1 of 16 examples, by the source's check)")
+        assert found[key[1], key[2]][flags.NOISE_WINS].endswith("(2 of 16 examples, by the source's check)")
+    assert flags.NOISE_WINS not in doubts.found(filler.database, board)[key[1], key[2]], "which is what is exported"
+
+
+def test_what_is_known_of_a_source_does_not_give_way_to_a_check_that_failed(tmp_path: Path) -> None:
+    filler, board, key = filled(tmp_path)
+    good, failed = SourceHealth({}, {flags.NOISE_WINS: 16}, 1.0), SourceHealth({}, {}, 2.0, "out of time")
+    for one, known in ((failed, failed), (good, good), (failed, good)):
+        health.record(filler.database, board, key[2], one)
+        (stored,) = queries.boards(filler.database)
+        assert stored.health[key[2]] == known
+
+
+def test_a_count_of_the_engine_itself_is_of_all_examples(tmp_path: Path) -> None:
+    """Its flag was looked for by a probe too, on fewer examples than the engine counts."""
+    from bench.store import writer
+    from bench.store.writer import ShardResult
+
+    filler = Filler(tmp_path)
+    board = filler.board("none", "linf", N, keyed=False)
+    filler.clean(board, 0.9, np.linspace(0, 1, N))
+    rows = [
+        {"example_idx": i, "correct": 1, "pred": 0, "label": 0, "margin": 0.0, "distance": 0.01, "source_success": 0,
+         "source_margin": 1.0, "restart": 0, "target": -1, "part": -1, "gradients": 0, "queries": 0}
+        for i in range(N)
+    ]  # fmt: skip
+    key = filler.cell(board, "pgd", "self", "standard")
+    result = ShardResult(0, N, rows, "test", 1.0, {flags.NOISE_WINS: 9}, (), None, None, {flags.NOISE_WINS: 4})
+    writer.record_shard(filler.database, key, result, N)
+    assert doubts.found(filler.database, board)[key[1], key[2]][flags.NOISE_WINS].endswith(f"(9 of {N} examples)")
 
 
 def test_an_attack_that_succeeds_on_its_source_alone(tmp_path: Path) -> None:

@@ -17,15 +17,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from bench.api import BenchError
+from bench.api import BenchError, flags
 from bench.cli import main
 from bench.evaluation import doubts
 from bench.evaluation.verify import verify
 from bench.exchange import importing, placing
 from bench.models import artifacts
-from bench.store import imports, queries, ranking, schema, writer
+from bench.store import health, imports, queries, ranking, schema, writer
 from bench.store.coverage import Required
 from bench.store.database import open_database
+from bench.store.health import SourceHealth
 from bench.support.fingerprint import of_file
 from bench.vault.here import VaultHere
 from leaderboard.build import build
@@ -356,6 +357,10 @@ def test_forgetting_takes_the_weights_and_boards_that_nothing_else_has(
     taken(packed, one)
     taken(packed, two)
     kept = files(own_home)
+    database = open_database(str(one / "bench.db"), create=False)
+    (board,) = queries.boards(database)
+    health.record(database, board.id, board.cells[0].source_id, SourceHealth({}, {flags.NOISE_WINS: 6}, 1.0))
+    database.dispose()
     command("db", "forget", "--imported", "all.zip", "--db", str(one / "bench.db"))
     left = everything(one / "bench.db")
     assert {name for name, rows in left.items() if rows} == {"alembic_version"}

@@ -10,15 +10,21 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bench import plan, registry, spec
-from bench.api import BenchError, flags
+from bench.api import Batch, BenchError, Finding, Probe, UsageError, flags
 from bench.data import datasets
 from bench.evaluation import estimate
 from bench.evaluation.calibration import Calibration, Seconds
+from bench.executors import worker
+from bench.executors.base import HEALTH, AttackTask
+from bench.executors.keyed import KeyedExecutor
+from bench.executors.replies import unchanged
 from bench.spec import PRESETS
 from tests import packages
 from tests.conftest import bench
@@ -208,6 +214,47 @@ def checked_preset(folder: Path) -> None:
     text = (PRESETS / "smoke.toml").read_text()
     assert "images = 0\nattacked = 0\n" in text
     (folder / "checked.toml").write_text(text.replace("images = 0\nattacked = 0\n", "images = 4\nattacked = 4\n"))
+
+
+@pytest.mark.usefixtures("installed")
+def test_their_sources_are_not_checked_with_the_private_key() -> None:
+    batch = Batch(np.zeros((1, 4, 4, 3), np.float32), np.zeros(1, np.int32), np.zeros((1, 2), np.int32), "linf", 0.1)
+    setup: Any = None
+    task = AttackTask(0, setup, HEALTH, {}, "mirrored:1", "mirrors", batch)
+    with pytest.raises(BenchError, match="mirrors is of package outside-attacks: only built-in attacks"):
+        KeyedExecutor(None, print)._with_key(task)
+
+
+@pytest.mark.parametrize(
+    ("findings", "said"),
+    [
+        (None, "returned NoneType, not a mapping"),
+        ({"odd": 3}, "returned 3 as odd, not a Finding"),
+        ({"odd": Finding(3, 2)}, "no more found than examined"),
+        ({"odd": Finding(0, 9)}, "at most 8 examined examples"),
+        ({"odd": Finding(-1, 2)}, "no more found than examined"),
+    ],
+)
+def test_what_cannot_be_found_is_named_with_the_probe(findings: Any, said: str) -> None:
+    with pytest.raises(BenchError, match=f"probe curious .*{said}"):
+        worker._with(unchanged(np.zeros((8, 4, 4, 3), np.float32)), [("curious", findings)], 8)
+
+
+def test_a_probe_silences_no_other() -> None:
+    attacked = unchanged(np.zeros((8, 4, 4, 3), np.float32))
+    for order in ([Finding(3, 8), Finding(0, 8)], [Finding(0, 8), Finding(3, 8)]):
+        found = worker._with(attacked, [(str(i), {"odd": finding}) for i, finding in enumerate(order)], 8)
+        assert (found.flags, found.examined) == ({"odd": 3}, {"odd": 8})
+
+
+def test_a_probe_of_the_form_of_before_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Idle(Probe):
+        """Has another method."""
+
+    entry = SimpleNamespace(built_in=True, load=lambda: Idle)
+    monkeypatch.setattr(registry, "entries", lambda kind: {"idle": entry})
+    with pytest.raises(UsageError, match="probe idle checks nothing"):
+        registry.probes()
 
 
 @pytest.fixture(scope="module")

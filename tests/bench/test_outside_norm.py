@@ -55,6 +55,14 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Outside:
 
 
 @pytest.mark.needs_process
+def test_there_are_no_reference_rows_in_it(outside: Outside) -> None:
+    """They are computed with the key, and so with built-in norms alone."""
+    done = outside.bench("plan", "--defence", "block-shuffle", "--attack", "all", *outside.options)
+    assert done.returncode == 0, done.stderr
+    assert "key-leaked" not in done.stdout + done.stderr
+
+
+@pytest.mark.needs_process
 def test_a_norm_from_outside_is_planned(outside: Outside) -> None:
     done = outside.bench("plan", "--defence", "none", *ATTACKS, *outside.options)
     assert done.returncode == 0, done.stderr
