@@ -15,6 +15,7 @@ from subprocess import DEVNULL
 import numpy as np
 import pytest
 
+from bench.spec import PRESETS
 from tests import packages, stores
 from tests.processes import bench, bench_command, started
 
@@ -209,8 +210,12 @@ class Masked(Strategy):
 
 def test_a_source_that_hides_its_gradients_is_doubted_and_an_honest_one_is_not(tmp_path: Path) -> None:
     masked = packages.attacks(tmp_path / "packages", "masked", MASKED, "Masked")
-    attacks = [f"--attack=pgd[steps=500]@{source}" for source in ("masked", "self")]
-    done = bench("run", "--defence", "none", *attacks, "--preset", "smoke", "--examples", "3", "--norm", "linf",
+    smoke = (PRESETS / "smoke.toml").read_text()
+    checked = smoke.replace("[health]\nimages = 0\nattacked = 0\n", "[health]\nimages = 3\nattacked = 3\nqueries = 0\n")
+    assert checked != smoke
+    (tmp_path / "checked.toml").write_text(checked)
+    attacks = [f"--attack=pgd[steps=50]@{source}" for source in ("masked", "self")]
+    done = bench("run", "--defence", "none", *attacks, "--preset", "checked.toml", "--examples", "3", "--norm", "linf",
                  "--epsilon", "2/255", cwd=tmp_path, PYTHONPATH=masked)  # fmt: skip
     assert done.returncode == 0, done.stderr
     cells = json.loads(bench("results", "--format", "json", cwd=tmp_path).stdout)
