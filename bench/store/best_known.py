@@ -104,7 +104,8 @@ def rows_of(board_id: int, counted: Sequence[Cell], cells: Sequence[Cell]) -> li
     """The rows of the counted cells; names the others only if there are any, so that the common case stays a plain scan."""
     result = schema.result.c
     chosen = [result.board_id == board_id]
-    left_out = [cell for cell in cells if cell not in counted]
+    own = {(cell.attack_id, cell.source_id) for cell in counted}
+    left_out = [cell for cell in cells if (cell.attack_id, cell.source_id) not in own]
     if left_out:
         chosen.append(
             sa.not_(

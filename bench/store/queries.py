@@ -222,10 +222,10 @@ def attack_names(cells: Iterable[Cell]) -> dict[int, str]:
 
 
 def _board(connection: Connection, row: Any) -> Board:
-    cells = _cells(connection, row.id)
-    clean = next((cell for cell in cells if cell.attack == CLEAN), None)
     known = health.of_board(connection, row.id)
-    attacks = tuple(_with_health(cell, known.get(cell.source_id)) for cell in cells if cell.attack != CLEAN)
+    cells = [_with_health(cell, known.get(cell.source_id)) for cell in _cells(connection, row.id)]
+    clean = next((cell for cell in cells if cell.attack == CLEAN), None)
+    attacks = tuple(cell for cell in cells if cell.attack != CLEAN)
     counted = [cell for cell in attacks if counts(cell)]
     clean_done = clean is not None and counts(clean)
     best_known: int | None = None

@@ -134,6 +134,18 @@ def test_what_is_found_of_a_source_is_a_doubt_about_attacks_with_gradients(
     assert flags.NOISE_WINS not in doubts.found(filler.database, board)[key[1], key[2]], "which is what is exported"
 
 
+def test_a_doubt_about_a_source_changes_no_number(tmp_path: Path) -> None:
+    filler, board, key = filled(tmp_path)
+    filler.fill(board, "mt", "self", "standard", 0.7, np.linspace(0, 1, N))
+    (before,) = queries.boards(filler.database)
+    health.record(filler.database, board, key[2], SourceHealth({flags.NOISE_WINS: 9}, {flags.NOISE_WINS: 16}, 1.0))
+    (after,) = queries.boards(filler.database)
+    assert flags.NOISE_WINS in after.cells[0].doubts
+    assert (after.best_known, after.best_adversary) == (before.best_known, before.best_adversary)
+    assert before.best_known is not None
+    assert 0 < before.best_known < N
+
+
 def test_what_is_known_of_a_source_does_not_give_way_to_a_check_that_failed(tmp_path: Path) -> None:
     filler, board, key = filled(tmp_path)
     good, failed = SourceHealth({}, {flags.NOISE_WINS: 16}, 1.0), SourceHealth({}, {}, 2.0, "out of time")
