@@ -315,20 +315,10 @@ def _engines(beyond: bool = False) -> list[str]:
     return [name for name, plugin in registry.engine_classes().items() if plugin.in_all or (beyond and plugin.beyond)]
 
 
-def shards(n_examples: int, done: Iterable[tuple[int, int]], size: int) -> list[tuple[int, int]]:
-    """The example ranges still to do, in order, none longer than `size`."""
-    missing = np.ones(n_examples, bool)
-    for start, stop in done:
-        missing[start:stop] = False
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], missing, [False]]).astype(int)))
-    gaps = zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
-    return [(at, min(at + size, stop)) for start, stop in gaps for at in range(start, stop, size)]
-
-
-def example_seeds(seed: int, cell_fingerprint: str, start: int, stop: int) -> np.ndarray:
+def example_seeds(seed: int, cell_fingerprint: str, examples: Iterable[int]) -> np.ndarray:
     """All the randomness of each example in a cell, two int32 (N×2): of the example, never of its shard or batch."""
     rows = []
-    for index in range(start, stop):
+    for index in examples:
         digest = hashlib.sha256(f"{seed}/{cell_fingerprint}/{index}".encode()).digest()
         rows.append(np.frombuffer(digest[:8], np.int32))
     return np.stack(rows)

@@ -50,6 +50,7 @@ def evaluate(
     epsilon: float | str | None = None,
     examples: int | None = None,
     seed: int | None = None,
+    scope: str | None = None,
     dataset: str | Path | None = None,
     images: np.ndarray | None = None,
     labels: np.ndarray | Sequence[int] | None = None,
@@ -102,6 +103,7 @@ def evaluate(
             norms=arguments.several(norms),
             epsilon=None if epsilon is None else str(epsilon),
             seed=seed,
+            scope=scope,
         )
         file = None if weights is None else Path(weights)
         options = Options(

@@ -14,6 +14,7 @@ from bench.api import Defence, HealthBudget, UsageError
 from bench.registry import did_you_mean
 
 PRESETS = Path(__file__).parent / "presets"
+SCOPES = ("all", "survivors")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Spec:
     """How fine the figures of `bench.reproduction.gallery` are."""
     reference: tuple[str, ...] = ()
     """Attacks outside the threat model that `all` adds against keyed defences: what they leave is what a key is worth."""
+    scope: str = "all"
+    """Which examples an attack is shown: all of them, or the `survivors` of the attacks before it."""
 
     def defence(self, request: str) -> tuple[str, Defence]:
         """The defence that `name[setting=value,…]` asks for, under the run's settings: its name, and the plug-in."""
@@ -114,6 +117,7 @@ def resolve(
     norms: tuple[str, ...] = (),
     epsilon: str | None = None,
     seed: int | None = None,
+    scope: str | None = None,
 ) -> Spec:
     """The preset with these options over it, checked."""
     values = read_preset(preset)
@@ -142,7 +146,11 @@ def resolve(
         health=values.get("health", {}),
         gallery=values.get("gallery", {}),
         reference=tuple(values.get("reference", ())),
+        scope=scope or values.get("scope", "all"),
     )
+    if spec.scope not in SCOPES:
+        given = "scope" if scope is None else "--scope"
+        raise UsageError(f"{given} is '{spec.scope}'; it must be {' or '.join(SCOPES)}")
     for kind in ("", *(name for name, value in spec.health.items() if isinstance(value, Mapping))):
         spec.health_of(kind)  # a field that is none is refused
     return spec
@@ -161,7 +169,7 @@ def _check_types(preset: str, values: Mapping[str, Any]) -> None:
             wanted = "a table" + " of tables" * (_TABLES[name] - 1)
         elif name in ("examples", "seed") and (not isinstance(value, int) or isinstance(value, bool)):
             wanted = "a whole number"
-        elif name in ("dataset", "description") and not isinstance(value, str):
+        elif name in ("dataset", "description", "scope") and not isinstance(value, str):
             wanted = "text"
         elif name == "reference" and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
             wanted = 'a list of attacks, such as ["pgd@key-leaked"]'

@@ -42,9 +42,9 @@ def timed(path: Path, level: str, shards: int, rows: int) -> list[float]:
     key, claims, found = (1, 2, 2), leases.Claims(database), []
     for start in range(0, shards * rows, rows):
         values = [row(example) for example in range(start, start + rows)]
-        shard = writer.ShardResult(start, start + rows, values, "local", 0.1, {}, [], None, None)
+        shard = writer.ShardResult(values, "local", 0.1, {}, [], None, None)
         began = time.perf_counter()
-        assert claims.take(key, start, start + rows)
+        assert claims.take(key, range(start, start + rows))
         assert writer.record_shard(database, key, shard, shards * rows)
         found.append(1000 * (time.perf_counter() - began))
     database.dispose()

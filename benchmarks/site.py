@@ -39,10 +39,8 @@ class Noise:
         return self._images[:count], [f"class {i}" for i in range(10)]
 
     def adversarial(self, file: ImageFile) -> np.ndarray:
-        clean = self._images[file.start : file.stop].astype(np.float32) / 255
-        return np.clip(clean + np.where(self._images[file.start : file.stop] % 2, 8 / 255, -8 / 255), 0, 1).astype(
-            np.float32
-        )
+        own = self._images[np.asarray(file.examples)]
+        return np.clip(own.astype(np.float32) / 255 + np.where(own % 2, 8 / 255, -8 / 255), 0, 1).astype(np.float32)
 
 
 def make(database: Database, boards: int, examples: int, attacks: int, sources: int) -> None:

@@ -92,10 +92,11 @@ class Sheets:
             cell = outcomes.cells[column]
             for file in files.get((cell.attack_id, cell.source_id), ()):
                 own = np.flatnonzero(shown[part] == column) + part.start
-                own = own[(own >= file.start) & (own < file.stop)]
+                own = own[np.isin(own, file.examples)]
                 stored = self._pictures.adversarial(file) if len(own) else None
-                if stored is not None and stored.shape[1:] == original.shape[1:]:
-                    images[own - part.start], found[own - part.start] = stored[own - file.start], True
+                if stored is not None and stored.shape == (len(file.examples), *original.shape[1:]):
+                    places = np.searchsorted(file.examples, own)
+                    images[own - part.start], found[own - part.start] = stored[places], True
         return images, found
 
 

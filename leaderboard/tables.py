@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import pandas as pd
 
 from bench.store import evidence
+from bench.store.best_known import Bounds
 from bench.store.frames import percent
 from bench.store.outcomes import Outcomes
 from bench.store.queries import Board, Cell
@@ -21,6 +22,7 @@ class TableEntry:
 
     count: int | None
     total: int
+    bounds: Bounds | None = None  # of a count that is not known: some attack was shown only what others had left
     unfinished: str = ""  # says how far a cell is that counts towards nothing
     incomplete: str = ""  # says what is left out of a union
     reduced: str = ""  # says what is tried less than was published
@@ -136,12 +138,15 @@ def entry(board: Board, outcomes: Outcomes, columns: list[int], joint: bool) -> 
         return TableEntry(
             None, board.n_examples, unfinished=f"{cell.status}, {cell.n_done}/{board.n_examples}", cell=cell
         )
-    return TableEntry(cell.n_correct, cell.n_done, doubts=cell.doubts, cell=cell, reduced=cell.reduced)
+    known = TableEntry(cell.n_correct, cell.n_done, doubts=cell.doubts, cell=cell, reduced=cell.reduced)
+    if not cell.on_survivors:
+        return known
+    return dataclasses.replace(known, count=None, total=board.n_examples, bounds=cell.bounds)
 
 
 def union(board: Board, outcomes: Outcomes, columns: list[int]) -> TableEntry:
     """Right under all of these cells, as far as they are complete."""
-    return _over(board, outcomes, columns, lambda done: int(evidence.withstood(outcomes, done).sum()))
+    return _over(board, outcomes, columns, lambda done: evidence.left_right(outcomes, done))
 
 
 def known(board: Board, outcomes: Outcomes, columns: list[int]) -> TableEntry:
@@ -149,16 +154,21 @@ def known(board: Board, outcomes: Outcomes, columns: list[int]) -> TableEntry:
     return _over(board, outcomes, columns, lambda done: evidence.known_count(outcomes, done))
 
 
-def _over(board: Board, outcomes: Outcomes, columns: list[int], count: Callable[[list[int]], int | None]) -> TableEntry:
+def _over(
+    board: Board, outcomes: Outcomes, columns: list[int], count: Callable[[list[int]], Bounds | None]
+) -> TableEntry:
     counted = set(outcomes.counted)
     done = [i for i in columns if i in counted]
     left_out = f"{len(columns) - len(done)} of {words.plural(len(columns), 'cell')} not complete, left out"
     if not done:
         return TableEntry(None, board.n_examples, unfinished="not complete" if columns else "")
     fewer = sum(bool(outcomes.cells[i].reduced) for i in done)
+    found = count(done)
+    exact = found is not None and found.exact
     return TableEntry(
-        count(done),
+        found.least if found is not None and exact else None,
         board.n_examples,
+        None if exact else found,
         incomplete=left_out if len(done) < len(columns) else "",
         reduced=f"{fewer} of {words.plural(len(done), 'cell')} on reduced budgets" if fewer else "",
     )

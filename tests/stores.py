@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -62,12 +62,16 @@ def a_cell(
 
 
 def shard(start: int, correct: list[bool]) -> ShardResult:
+    return shard_of(range(start, start + len(correct)), correct)
+
+
+def shard_of(examples: Sequence[int], correct: Sequence[bool]) -> ShardResult:
     rows = [
-        {"example_idx": start + i, "correct": int(ok), "pred": 1, "label": 1, "margin": 0.5, "distance": 0.01,
+        {"example_idx": i, "correct": int(ok), "pred": 1, "label": 1, "margin": 0.5, "distance": 0.01,
          "source_success": 1, "source_margin": -1.0, "restart": 0, "target": -1, "part": -1, "gradients": 10, "queries": 2}
-        for i, ok in enumerate(correct)
+        for i, ok in zip(examples, correct, strict=True)
     ]  # fmt: skip
-    return ShardResult(start, start + len(correct), rows, "test", 1.0, {"flag": 1}, ("part",), "file", "sha")
+    return ShardResult(rows, "test", 1.0, {"flag": 1}, ("part",), "file", "sha")
 
 
 def fill(database: Database, board: int, cells: dict[tuple[str, str], np.ndarray], inside: bool = True) -> None:

@@ -28,7 +28,7 @@ TENSORS = ("keras", "tensorflow")
 CONTRACT = (
     "bench", "bench.api", "bench.attacker_keys", "bench.batches", "bench.entry_points", "bench.errors", "bench.in_memory",
     "bench.key_checks", "bench.keys",
-    "bench.norms", "bench.plan", "bench.registry", "bench.spec", "bench.support",
+    "bench.norms", "bench.order", "bench.plan", "bench.registry", "bench.spec", "bench.support",
 )  # fmt: skip
 MODELS = (*CONTRACT, *TENSORS, "bench.data", "bench.store", "bench.models")
 EVALUATION = (*MODELS, "bench.executors", "bench.keysearch", "bench.vault", "bench.evaluation", "bench.exchange")
@@ -64,6 +64,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "bench.key_checks": ("bench.api", "bench.keys", "bench.support"),
     "bench.keys": ("bench.api", "bench.support"),
     "bench.norms": ("bench.entry_points", "bench.errors", *TENSORS),
+    "bench.order": ("bench.plan", "bench.support"),
     "bench.plan": ("bench.api", "bench.norms", "bench.registry", "bench.spec", "bench.support"),
     "bench.registry": ("bench.api", "bench.entry_points", "bench.support"),
     "bench.spec": ("bench.api", "bench.norms", "bench.registry", "bench.support"),

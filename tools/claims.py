@@ -176,8 +176,8 @@ def _adversarial(shown: Sequence[ReportedBoard]) -> Iterator[Claim]:
 
 
 def _standing(one: ReportedBoard, cell: Cell) -> int:
-    broken, _ = on_sources.successes(one.database, one.board, cell)
-    return int((~broken).sum())
+    found = on_sources.successes(one.database, one.board, cell)
+    return int((found.shown & ~found.broken).sum())
 
 
 def _keys(databases: Sequence[Database]) -> Iterator[Claim]:

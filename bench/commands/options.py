@@ -63,6 +63,12 @@ norms_option = click.option(
 )
 epsilon_option = click.option("--epsilon", help="Size of the ball, such as 8/255; with one --norm.")
 seed_option = click.option("--seed", type=int, help="Seed of all attacks.")
+scope_option = click.option(
+    "--scope",
+    type=click.Choice(["all", "survivors"]),
+    help="Show every attack all examples, or each example to one attack after the other until one breaks it: the same "
+    "Best Known, sooner.  [default: the preset's]",
+)
 site_option = click.option(
     "--out", type=click.Path(path_type=Path), help="Folder of the site.  [default: leaderboard, beside the database]"
 )
@@ -113,6 +119,7 @@ class SpecOptions:
     norms: tuple[str, ...] = ()
     epsilon: str | None = None
     seed: int | None = None
+    scope: str | None = None
 
     def resolve(self) -> Spec:
         from bench import spec
@@ -124,6 +131,7 @@ class SpecOptions:
             norms=self.norms,
             epsilon=self.epsilon,
             seed=self.seed,
+            scope=self.scope,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -69,7 +70,7 @@ def reproduce(
 
     reporter = Reporter(quiet=quiet)
     vault = click.get_current_context().with_resource(opened_vault(key_file))
-    spec = spec_options.resolve()
+    spec = dataclasses.replace(spec_options.resolve(), scope="all")  # a table has every cell on every example
     session.require_examples(spec)
     sizes(spec)
     options = Options(may_train=not no_train, command=command_line(), debug=debugging())

@@ -24,6 +24,7 @@ from bench.commands.options import (
     opened,
     opened_vault,
     quiet_option,
+    scope_option,
     seed_option,
     site_option,
     spec_options,
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     help="An engine (pgd), a strategy (transfer), a pair (pgd@nominal), again for more; all; or everything, which "
     "adds attacks beyond the paper's.",
 )
-@spec_options(epsilon_option, seed_option)
+@spec_options(epsilon_option, seed_option, scope_option)
 @db_option
 @key_option
 @classifier_options

@@ -17,7 +17,8 @@ from bench.support.progress import Reporter
 from bench.support.text import one_line
 
 if TYPE_CHECKING:
-    from bench.evaluation.run import Options, PlannedCell
+    from bench.evaluation.planned import PlannedCell
+    from bench.evaluation.run import Options
 
 
 def unchecked(database: Database, cells: Sequence[PlannedCell]) -> list[PlannedCell]:
@@ -72,7 +73,7 @@ def _task(index: int, cell: PlannedCell, options: Options) -> AttackTask:
     batch = Batch(
         contest.images[:count],
         contest.examples.labels[:count],
-        plan.example_seeds(contest.spec.seed, f"{HEALTH}/{source}/{cell.norm}", 0, count),
+        plan.example_seeds(contest.spec.seed, f"{HEALTH}/{source}/{cell.norm}", range(count)),
         cell.norm,
         contest.spec.epsilon[cell.norm],
         options.batch_size,

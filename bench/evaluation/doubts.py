@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,7 +13,8 @@ from bench import registry
 from bench.api import BenchError, flags
 from bench.store import on_sources, queries, schema, writer
 from bench.store.database import retry_transient
-from bench.store.queries import Cell
+from bench.store.on_sources import OnSource
+from bench.store.queries import Board, Cell
 
 TRUST = {None: 2, schema.JUDGED: 1, schema.UNJUDGED: 0}
 """How far a cell is trusted in what it says of its source, by where it is from."""
@@ -45,21 +47,20 @@ def found(database: Database | Connection, board_id: int) -> dict[tuple[int, int
     doubts = {}
     for source_id in {cell.source_id for cell in done}:
         own = [cell for cell in done if cell.source_id == source_id]
-        broken = {c.attack_id: on_sources.successes(database, board, c) for c in own}
+        seen = {c.attack_id: on_sources.successes(database, board, c) for c in own}
         free = {c.attack_id: gradient_free(c) for c in own}
         by_gradients = {
-            c.attack_id: _by_gradients(c.parts, free[c.attack_id], *broken[c.attack_id])
+            c.attack_id: _by_gradients(c.parts, free[c.attack_id], seen[c.attack_id])
             for c in own
             if c.attack not in free[c.attack_id]
         }
         for cell in own:
-            counts = dict(cell.flags)
+            counts, examined = dict(cell.flags), dict(cell.examined)
             if cell.attack in free[cell.attack_id]:
                 others = [by_gradients[c.attack_id] for c in own if c.attack_id in by_gradients and _heard(c, cell)]
-                counts[flags.SQUARE_WINS] = beats_gradients(broken[cell.attack_id][0], others)
-            own_words = _words(counts, cell.examined, board.n_examples)
-            carried = on_sources.carried_over(database, board, cell)
-            doubts[cell.attack_id, source_id] = own_words | _not_carried_over(carried)
+                counts[flags.SQUARE_WINS], examined[flags.SQUARE_WINS] = beats_gradients(seen[cell.attack_id], others)
+            own_words = _words(counts, examined, cell.n_done)
+            doubts[cell.attack_id, source_id] = own_words | _not_carried_over(database, board, cell)
     return doubts
 
 
@@ -72,19 +73,23 @@ def _heard(other: Cell, cell: Cell) -> bool:
     return TRUST[other.imported] >= TRUST[cell.imported]
 
 
-def beats_gradients(broken: np.ndarray, by_gradients: Sequence[np.ndarray]) -> int:
-    """How many examples an attack without gradients broke (N, bool) that no gradient attack did: `flags.SQUARE_WINS`.
+def beats_gradients(one: OnSource, by_gradients: Sequence[OnSource]) -> tuple[int, int]:
+    """How many examples an attack without gradients broke that no gradient attack did (`flags.SQUARE_WINS`), of how many.
 
-    `by_gradients` has what each gradient attack broke (N, bool), on the same source, examples and ball.
+    `by_gradients` has what each gradient attack broke, on the same source, examples and ball. What none of them was
+    shown says nothing.
     """
     if not by_gradients:
-        return 0
-    return int((broken & ~np.logical_or.reduce(by_gradients)).sum())
+        return 0, 0
+    compared = one.shown & np.logical_or.reduce([other.shown for other in by_gradients])
+    missed = one.broken & ~np.logical_or.reduce([other.broken for other in by_gradients])
+    return int((compared & missed).sum()), int(compared.sum())
 
 
-def _by_gradients(parts: Sequence[str], free: set[str], broken: np.ndarray, part: np.ndarray) -> np.ndarray:
-    """What an attack broke (N, bool), without what one of its parts broke (N, int, by its place) that uses no gradient."""
-    return broken & ~np.isin(part, [place for place, name in enumerate(parts) if name in free])
+def _by_gradients(parts: Sequence[str], free: set[str], one: OnSource) -> OnSource:
+    """What an attack broke, without what a part of it broke that uses no gradient."""
+    by_free = np.isin(one.part, [place for place, name in enumerate(parts) if name in free])
+    return dataclasses.replace(one, broken=one.broken & ~by_free)
 
 
 def _words(counts: Mapping[str, int], examined: Mapping[str, int], examples: int) -> dict[str, str]:
@@ -99,9 +104,12 @@ def _words(counts: Mapping[str, int], examined: Mapping[str, int], examples: int
     return found
 
 
-def _not_carried_over(counts: tuple[int, int]) -> dict[str, str]:
-    """The doubt about an attack that succeeds so many times on its source, and so many of those on the defended model."""
-    successes, carried = counts
+def _not_carried_over(database: Database | Connection, board: Board, cell: Cell) -> dict[str, str]:
+    """The doubt about an attack that succeeds many times on its source, and never on the defended model.
+
+    One that was shown only what others had left says nothing: what it was not shown carries over more easily.
+    """
+    successes, carried = (0, 0) if cell.on_survivors else on_sources.carried_over(database, board, cell)
     if carried or successes < MANY:
         return {}
     meaning = flags.MEANINGS[flags.NOT_CARRIED_OVER]

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from bench import registry
 from bench.api import BenchError, flags
 from bench.evaluation import doubts
 from bench.evaluation.stored_board import Row, StoredBoard
-from bench.store import row_format, schema
+from bench.store import completeness, row_format, schema, shards
 
 
 def check_records(board: StoredBoard) -> None:
     """Compares what is stored about every cell of a board with its rows, its run and the plug-ins' own words."""
     with board.database.connect() as connection:
         cells = board.cells(connection)
+        broken = set(completeness.broken_examples(connection, board.row["id"]).tolist())
         for cell in cells:
-            rows, shards = board.rows(connection, cell), board.shards(connection, cell)
-            _check_totals(board, cell, rows)
-            _check_coverage(board, cell, rows, shards)
+            rows, finished = board.rows(connection, cell), board.shards(connection, cell)
+            _check_totals(board, cell, rows, broken)
+            _check_coverage(board, cell, rows, finished)
             _check_settings(board, cell)
             _check_threat_model(board, cell)
     expected = doubts.found(board.database, board.row["id"])
@@ -31,7 +32,8 @@ def check_records(board: StoredBoard) -> None:
             board.problem(cell, "its doubts were changed (they are not what its flags and rows give)")
 
 
-def _check_totals(board: StoredBoard, cell: Row, rows: Mapping[int, Row]) -> None:
+def _check_totals(board: StoredBoard, cell: Row, rows: Mapping[int, Row], broken: Set[int]) -> None:
+    """What a cell says of its rows; `broken` are the examples that some attack of the threat model has broken."""
     said = (cell["n_correct"], cell["n_done"], cell["gradients"], cell["queries"])
     seen = (
         sum(row["correct"] for row in rows.values()), len(rows),
@@ -43,22 +45,30 @@ def _check_totals(board: StoredBoard, cell: Row, rows: Mapping[int, Row]) -> Non
             f"the cell says {said[0]} of {said[1]} right, {said[2]} gradients and {said[3]} queries; "
             f"its rows say {seen[0]} of {seen[1]}, {seen[2]} and {seen[3]}",
         )
-    if (cell["status"] == "done") != (len(rows) == board.row["n_examples"]):
-        board.problem(cell, f"status {cell['status']} with {len(rows)} of {board.row['n_examples']} rows")
+    total = board.row["n_examples"]
+    missing = set(range(total)) - rows.keys()
+    if cell["scope"] == schema.SURVIVORS:
+        missing -= broken
+    # What is not said to be done may have become so thanks to another cell: the next run says so.
+    late = cell["scope"] == schema.SURVIVORS and not missing
+    if (cell["status"] == "done") != (not missing) and not late:
+        status = f"status {cell['status']} with {len(rows)} of {total} rows"
+        still = f", {len(missing)} of the others not broken" if cell["scope"] == schema.SURVIVORS else ""
+        board.problem(cell, status + still)
 
 
-def _check_coverage(board: StoredBoard, cell: Row, rows: Mapping[int, Row], shards: Sequence[Row]) -> None:
+def _check_coverage(board: StoredBoard, cell: Row, rows: Mapping[int, Row], finished: Sequence[Row]) -> None:
     """Every row belongs to a finished shard, every shard has its rows, and they are those its digest was made of."""
     covered: set[int] = set()
-    for shard in shards:
-        own = range(shard["start"], shard["stop"])
+    for shard in finished:
+        own = shards.examples_of(shard)
         covered |= set(own)
         here = [rows[index] for index in own if index in rows]
         for index in own:
             if index not in rows:
                 board.problem(cell, f"example {index}: its row is missing")
         if shard["rows_sha256"] and len(here) == len(own) and (reason := _changed(here, shard)):
-            board.problem(cell, f"examples {own.start} to {own.stop - 1}: {reason}")
+            board.problem(cell, f"{shards.named(own)}: {reason}")
     for index in sorted(rows.keys() - covered):
         board.problem(cell, f"example {index}: its row belongs to no finished shard")
 

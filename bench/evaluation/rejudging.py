@@ -18,7 +18,7 @@ from bench.in_memory import NotHere
 from bench.models import artifacts, network_size
 from bench.models import recipe as recipes
 from bench.models.architecture import NotInstalled
-from bench.store import identity, schema
+from bench.store import identity, schema, shards
 from bench.support.fingerprint import fingerprint
 from bench.support.progress import Tracker
 from bench.vault.base import Defended, Judging, Vault
@@ -65,8 +65,8 @@ class Judge:
                     if _has_images(board, cell, shard):
                         self._judge_shard(board, referee, clean, examples.labels, cell, shard, rows)
                     else:
-                        without_images += shard["stop"] - shard["start"]
-                    self._tracker.advance(shard["stop"] - shard["start"], board.name)
+                        without_images += len(shards.examples_of(shard))
+                    self._tracker.advance(len(shards.examples_of(shard)), board.name)
                 board.judged(cell, len(rows), without_images)
 
     def _judge_shard(
@@ -79,18 +79,18 @@ class Judge:
         shard: Row,
         rows: Mapping[int, Row],
     ) -> None:
-        span = slice(shard["start"], shard["stop"])
-        rounded = any(rows[index]["rounded"] is not None for index in range(span.start, span.stop) if index in rows)
+        own = list(shards.examples_of(shard))
+        rounded = any(rows[index]["rounded"] is not None for index in own if index in rows)
         try:
-            adversarial = clean[span] if _is_clean(board, cell) else self._images(board, cell, shard)
+            adversarial = clean[own] if _is_clean(board, cell) else self._images(board, cell, shard)
             verdict = referee.judge(
-                clean[span], labels[span], adversarial, board.row["norm"], board.row["epsilon"], rounded
+                clean[own], labels[own], adversarial, board.row["norm"], board.row["epsilon"], rounded
             )
         except BenchError as error:
-            board.problem(cell, f"examples {shard['start']} to {shard['stop'] - 1}: {error}")
+            board.problem(cell, f"{shards.named(own)}: {error}")
             return
-        board.findings.rows += shard["stop"] - shard["start"]
-        for offset, index in enumerate(range(shard["start"], shard["stop"])):
+        board.findings.rows += len(own)
+        for offset, index in enumerate(own):
             if index not in rows:
                 continue  # said already
             row = rows[index]

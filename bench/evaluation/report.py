@@ -104,7 +104,8 @@ def board_table(board: Board) -> Table:
     names = attack_names(board.cells)
     for cell in board.cells:
         name = _name(cell, names[cell.attack_id])
-        add(name, cell.n_correct, cell.n_done, _right_rounded(cell), _progress(cell, n), ", ".join(cell.doubts))
+        total = 0 if cell.on_survivors else cell.n_done  # of what it was not shown it says nothing
+        add(name, cell.n_correct, total, _right_rounded(cell), _progress(cell, n), ", ".join(cell.doubts))
     table.add_section()
     for attack, count in board.best_adversary.items():
         reduced = REDUCED if board.is_reduced(attack) else ""
@@ -127,6 +128,8 @@ def _name(cell: Cell, attack: str) -> str:
 
 
 def _progress(cell: Cell, total: int) -> str:
+    if cell.on_survivors:
+        return f"broke {cell.broken} of {cell.n_done}" + (f", {cell.status}" if cell.status != "done" else "")
     return str(total) if cell.status == "done" else f"{cell.n_done}/{total} {cell.status}"
 
 

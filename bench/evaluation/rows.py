@@ -26,12 +26,12 @@ def checked(attacked: Attacked, shape: Sequence[int], parts: Sequence[str]) -> A
     return found
 
 
-def rows_of(start: int, labels: np.ndarray, verdict: Verdict, attacked: Attacked) -> list[dict[str, Any]]:
-    """One row per example, without the ids of its cell. The examples are those from `start` on."""
+def rows_of(examples: Sequence[int], labels: np.ndarray, verdict: Verdict, attacked: Attacked) -> list[dict[str, Any]]:
+    """One row per example, without the ids of its cell."""
     part = attacked.part if attacked.part is not None else np.full(len(labels), -1)
     return [
         {
-            "example_idx": start + i,
+            "example_idx": int(example),
             "correct": int(verdict.correct[i]),
             "pred": int(verdict.pred[i]),
             "label": int(labels[i]),
@@ -46,7 +46,7 @@ def rows_of(start: int, labels: np.ndarray, verdict: Verdict, attacked: Attacked
             "queries": int(attacked.queries[i]),
             "rounded": None if verdict.rounded is None else int(verdict.rounded[i]),
         }
-        for i in range(len(labels))
+        for i, example in enumerate(examples)
     ]
 
 

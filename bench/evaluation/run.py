@@ -5,12 +5,11 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import functools
 import importlib.metadata
 import json
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +17,23 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine as Database
 
 import bench
-from bench import plan, registry
-from bench.api import Attacked, Batch, BenchError, Engine
+from bench import plan
+from bench.api import Attacked, Batch, BenchError
 from bench.evaluation import checking, doubts, images, rows
 from bench.evaluation.contest import Contest
+from bench.evaluation.planned import PlannedBoard, PlannedCell, planned
 from bench.executors import replies
 from bench.executors.base import AttackTask, Executor, Limits, Outcome
 from bench.executors.base import start as start_executor
 from bench.models import remote
 from bench.plan import Pair
-from bench.store import example_sets, identity, leases, schema, writer
-from bench.store.identity import Row
-from bench.store.schema import CLEAN
-from bench.store.writer import CellKey, ShardResult
+from bench.store import completeness, leases, writer
+from bench.store.writer import ShardResult
 from bench.support import checkout, devices
 from bench.support.progress import Reporter, Tracker
 from bench.support.text import one_line, several_lines
 
 FAILURES = 3  # after so many failed shards the rest of a cell is left for another run
-
-Shard = tuple["PlannedCell", int, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,38 +48,6 @@ class Options:
     debug: bool = False
     judge_rounded: bool = False
     """Whether each image is also judged as a PNG keeps it: a column of its own, `result.rounded`."""
-
-
-@dataclasses.dataclass(frozen=True)
-class PlannedCell:
-    """A cell with its place in the store, and what of it is to do."""
-
-    contest: Contest
-    pair: Pair | None  # None for the unperturbed images
-    norm: str
-    key: CellKey
-    fingerprint: str
-    shards: Sequence[tuple[int, int]]
-
-    @functools.cached_property
-    def engine(self) -> Engine | None:
-        """The attack engine with its settings; none for the unperturbed images."""
-        if self.pair is None:
-            return None
-        return registry.engine(self.pair.engine, dataclasses.asdict(self.pair.settings))
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The names of the engines that the attack is made of, if of several."""
-        return tuple(self.engine.parts) if self.engine else ()
-
-    @property
-    def needs_key(self) -> bool:
-        return self.pair is not None and self.pair.needs_key
-
-    @property
-    def name(self) -> str:
-        return f"{self.contest.defence_name} {self.norm} {self.pair.name if self.pair else CLEAN}"
 
 
 @dataclasses.dataclass
@@ -109,6 +73,19 @@ class Unusable(BenchError):
     """What an attack returned cannot be stored."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """Some examples (in their order) of a cell, by its place on its board."""
+
+    board: PlannedBoard
+    place: int
+    examples: Sequence[int]
+
+    @property
+    def cell(self) -> PlannedCell:
+        return self.board.cells[self.place]
+
+
 class Run:
     """One call of `bench run`. Others may work on the same database meanwhile: shards are claimed before they are run."""
 
@@ -123,13 +100,13 @@ class Run:
         self.database, self._folder, self.options, self.reporter = database, image_folder, options, reporter
         self._executor = executor or start_executor("local", Limits(), reporter.say)
         self._claims = leases.Claims(database)
-        self._failed: dict[str, list[tuple[int, int]]] = collections.defaultdict(list)
+        self._failures: collections.Counter[str] = collections.Counter()
         self._waited = False
         self.summary = Summary()
         self._run_id = 0
 
-    def start(self, spec: Any) -> None:
-        """Writes down what is about to run, and with what."""
+    def start(self, spec: Any, order: Mapping[str, Mapping[str, Sequence[str]]] | None = None) -> None:
+        """Writes down what is about to run, and with what; `order` names the cells in their order, by defence and norm."""
         versions = {name: importlib.metadata.version(name) for name in ("tensorflow", "keras", "numpy", "sqlalchemy")}
         self._run_id = writer.start_run(
             self.database,
@@ -142,25 +119,29 @@ class Run:
                 ),
                 "device": devices.describe(),
                 "git_commit": checkout.git_commit(),
+                "order_json": None if order is None else json.dumps(order),
             },
         )
 
     def execute(self, contest: Contest, pairs: Sequence[Pair]) -> list[PlannedCell]:
         """Plans and runs all cells of a contest, and returns them; a cell that fails does not stop the others."""
-        cells = self._planned(contest, pairs)
-        self._judge_clean([cell for cell in cells if cell.pair is None])
-        open_cells = [cell for cell in cells if cell.pair is not None and cell.shards]
+        boards = planned(self.database, self._run_id, contest, pairs)
+        self.summary.board_ids += [board.id for board in boards]
+        self._judge_clean(boards)
+        self._count(boards)
+        cells = [cell for board in boards for cell in board.cells]
         unchecked = checking.unchecked(self.database, cells)
-        if (open_cells or unchecked) and not self._executor.shares_files:
+        if (self._any_left(boards) or unchecked) and not self._executor.shares_files:
             remote.offer(contest.weights.parent)
         for needs_key in (False, True):
-            own, sources = ([cell for cell in some if cell.needs_key is needs_key] for some in (open_cells, unchecked))
-            if own or sources:
+            sources = [cell for cell in unchecked if cell.needs_key is needs_key]
+            if sources or self._any_left(boards, needs_key):
                 executor = contest.vault.executor(self.reporter.say) if needs_key else self._executor
-                self._attack(executor, own)
+                self._attack(executor, boards, needs_key)
                 checking.check(self.database, executor, sources, self.options, self.reporter)
-        for board_id in {cell.key[0] for cell in cells}:  # also what a run that was killed had no time for
-            doubts.update(self.database, board_id)
+        for board in boards:  # also what a run that was killed had no time for
+            completeness.update(self.database, board.id)
+            doubts.update(self.database, board.id)
         return cells
 
     def finish(self) -> None:
@@ -171,176 +152,175 @@ class Run:
         with contextlib.suppress(sa.exc.SQLAlchemyError):  # a claim that cannot be given back ends by itself
             self._claims.release()
 
-    def _planned(self, contest: Contest, pairs: Sequence[Pair]) -> list[PlannedCell]:
-        defence_id = writer.ensure(self.database, schema.defence, contest.defence_row)
-        example_sets.keep(self.database, contest.examples.fingerprint, contest.example_digests)
-        cells = []
-        for norm in contest.spec.norms:
-            board = contest.board_row(norm)
-            board_id = writer.ensure(self.database, schema.board, {**board, "defence_id": defence_id})
-            self.summary.board_ids.append(board_id)
-            for pair in (None, *pairs):
-                cells.append(self._cell(contest, pair, norm, board_id, board))
-        return cells
+    def _judge_clean(self, boards: Sequence[PlannedBoard]) -> None:
+        for board in boards:
+            cell = board.cells[0]
+            while not board.schedule.complete(0):
+                while work := board.schedule.next([0], self.options.shard_size):
+                    self._claims.renew()
+                    free = self._claims.take(cell.key, work.examples)
+                    board.schedule.taken(work, free)
+                    if free:
+                        unchanged = replies.unchanged(cell.contest.images[free])
+                        self._store(Shard(board, 0, free), unchanged, 0.0, "driver", False)
+                if board.schedule.waiting([0]):
+                    self._wait(board)
+                board.refresh(self.database)
 
-    def _cell(self, contest: Contest, pair: Pair | None, norm: str, board_id: int, board: Row) -> PlannedCell:
-        attack, source = contest.attack_row(pair), contest.source_row(pair)
-        attack_id = writer.ensure(self.database, schema.attack, attack)
-        source_id = writer.ensure(self.database, schema.source, source)
-        key = (board_id, attack_id, source_id)
-        writer.ensure_cell(
-            self.database,
-            key,
-            {
-                "run_id": self._run_id,
-                "strategy": pair.strategy if pair else CLEAN,
-                "inside_threat_model": pair.inside_threat_model if pair else True,
-            },
+    def _count(self, boards: Sequence[PlannedBoard]) -> None:
+        """How many of the attacks are there already, and how many have begun."""
+        for board in boards:
+            for place, cell in enumerate(board.cells):
+                if cell.pair is not None:
+                    complete = board.schedule.complete(place)
+                    self.summary.kept += complete
+                    self.summary.resumed += bool(not complete and board.schedule.shown(place))
+
+    def _any_left(self, boards: Sequence[PlannedBoard], needs_key: bool | None = None) -> bool:
+        wanted = (False, True) if needs_key is None else (needs_key,)
+        return any(
+            board.schedule.left(place).any() for board in boards for key in wanted for place in board.places(key)
         )
-        done = writer.done_ranges(self.database, key)
-        left = plan.shards(len(contest.examples), done, self.options.shard_size)
-        if pair is not None:
-            self.summary.kept += not left
-            self.summary.resumed += bool(left and done)
-        return PlannedCell(contest, pair, norm, key, identity.cell(board, attack, source), left)
 
-    def _judge_clean(self, cells: Sequence[PlannedCell]) -> None:
-        while todo := self._left(cells):
-            took = 0
-            for cell, start, stop in todo:
-                self._claims.renew()
-                if self._claims.take(cell.key, start, stop):
-                    took += 1
-                    self._store(
-                        cell, start, stop, replies.unchanged(cell.contest.images[start:stop]), 0.0, "driver", False
-                    )
-            if not took:
-                self._wait(cells)
-
-    def _attack(self, executor: Executor, cells: Sequence[PlannedCell]) -> None:
+    def _attack(self, executor: Executor, boards: Sequence[PlannedBoard], needs_key: bool) -> None:
         """Runs what is left of the cells until nothing is, but for what failed here or is done elsewhere."""
-        if not cells:
-            return
-        todo = self._left(cells)
-        announced: set[str] = set()
-        work = sum(self._work(cell, stop - start) for cell, start, stop in todo)
-        with self.reporter.track("attacking", work) as tracker:
-            while todo:
-                if not self._round(executor, todo, announced, tracker):
-                    self._wait(cells)
-                todo = self._left(cells)
-        for cell in cells:
-            self._announce(cell, announced)
+        places = {board.id: board.places(needs_key) for board in boards}
+        announced = {
+            cell.fingerprint for board in boards for place, cell in enumerate(board.cells)
+            if board.schedule.complete(place)
+        }  # fmt: skip
+        with self.reporter.track("attacking", self._work_left(boards, places)) as tracker:
+            while True:
+                self._round(executor, boards, places, announced, tracker)
+                waiting = [board for board in boards if board.schedule.waiting(places[board.id])]
+                if waiting:
+                    self._wait(waiting[0])
+                for board in boards:
+                    board.refresh(self.database)
+                    self._announce(board, places[board.id], announced)
+                if not waiting and not any(board.schedule.next(places[board.id], 1) for board in boards):
+                    return
 
-    def _round(self, executor: Executor, todo: Sequence[Shard], announced: set[str], tracker: Tracker) -> int:
-        """Has every shard attacked that can be claimed; returns how many those were."""
-        left = collections.Counter(cell.fingerprint for cell, _, _ in todo)
-        reported: collections.Counter[int] = collections.Counter()
-        queue, took = iter(enumerate(todo)), 0
+    def _round(
+        self,
+        executor: Executor,
+        boards: Sequence[PlannedBoard],
+        places: Mapping[int, Sequence[int]],
+        announced: set[str],
+        tracker: Tracker,
+    ) -> None:
+        """Has everything attacked that can be claimed, and what becomes ready by that."""
+        todo: list[Shard] = []
+        reported: collections.Counter[int] = collections.Counter()  # of what is in hand
 
         def take() -> AttackTask | None:
-            nonlocal took
-            for index, (cell, start, stop) in queue:
-                hopeless = len(self._failed[cell.fingerprint]) >= FAILURES
-                if not hopeless and self._claims.take(cell.key, start, stop):
-                    took += 1
-                    return self._task(index, cell, start, stop)
+            for board in boards:
+                while work := board.schedule.next(places[board.id], self.options.shard_size):
+                    free = self._claims.take(board.cells[work.cell].key, work.examples)
+                    board.schedule.taken(work, free)
+                    if free:
+                        todo.append(Shard(board, work.cell, free))
+                        return self._task(len(todo) - 1, todo[-1])
             return None
 
         def progress(index: int, amount: int) -> None:
             reported[index] += amount
-            tracker.advance(amount, todo[index][0].name)
+            tracker.advance(amount, todo[index].cell.name)
 
         for outcome in executor.run(take, progress):
             self._claims.renew()
             if outcome is None:
                 continue
-            cell, start, stop = todo[outcome.index]
-            tracker.advance(self._work(cell, stop - start) - reported[outcome.index])
-            self._settle(executor.name, cell, start, stop, outcome)
-            left[cell.fingerprint] -= 1
-            if not left[cell.fingerprint]:
-                self._announce(cell, announced)
-        return took
+            shard = todo[outcome.index]
+            tracker.advance(shard.cell.work(len(shard.examples)) - reported.pop(outcome.index, 0))
+            self._settle(executor.name, shard, outcome)
+            tracker.total = tracker.done - reported.total() + self._work_left(boards, places)
+            self._announce(shard.board, places[shard.board.id], announced)
 
-    def _left(self, cells: Sequence[PlannedCell]) -> list[Shard]:
-        """What of these cells is neither stored nor failed here."""
-        found: list[Shard] = []
-        for cell in cells:
-            failed = self._failed[cell.fingerprint]
-            if len(failed) < FAILURES:
-                done = writer.done_ranges(self.database, cell.key)
-                ranges = plan.shards(len(cell.contest.examples), [*done, *failed], self.options.shard_size)
-                found += [(cell, start, stop) for start, stop in ranges]
-        return found
+    def _work_left(self, boards: Sequence[PlannedBoard], places: Mapping[int, Sequence[int]]) -> int:
+        return sum(
+            board.cells[place].work(int(board.schedule.left(place).sum()))
+            for board in boards
+            for place in places[board.id]
+        )
 
-    def _wait(self, cells: Sequence[PlannedCell]) -> None:
+    def _wait(self, board: PlannedBoard) -> None:
         """Everything left is in other drivers' hands: they finish it, or their claims end."""
-        count = leases.waiting_for(self.database, [cell.key for cell in cells])
+        count = leases.waiting_for(self.database, [cell.key for cell in board.cells])
         if count and not self._waited:
             self._waited = True
             self.reporter.say(f"waiting for {count} shards that another run has in hand")
         time.sleep(0.5)
 
-    def _announce(self, cell: PlannedCell, announced: set[str]) -> None:
-        if cell.fingerprint not in announced and not self._failed[cell.fingerprint]:
+    def _announce(self, board: PlannedBoard, places: Sequence[int], announced: set[str]) -> None:
+        """Says which cells have become complete."""
+        new = [p for p in places if board.cells[p].fingerprint not in announced and board.schedule.complete(p)]
+        for place in new:
+            cell = board.cells[place]
             announced.add(cell.fingerprint)
             self.summary.done += 1
-            self.reporter.say(f"done: {cell.name}")
+            self.reporter.say(f"done: {cell.name}{self._broken(cell) if board.on_survivors else ''}")
+        if new and board.on_survivors:
+            completeness.update(self.database, board.id)
 
-    def _settle(self, worker: str, cell: PlannedCell, start: int, stop: int, outcome: Outcome) -> None:
+    def _broken(self, cell: PlannedCell) -> str:
+        """How many of those that it was shown a cell broke, in words."""
+        shown, right = writer.totals(self.database, cell.key)
+        return f": broke {shown - right} of {shown}" if shown else ": nothing was left for it"
+
+    def _settle(self, worker: str, shard: Shard, outcome: Outcome) -> None:
         """Judges and stores an outcome; where that is not possible, the cell is marked failed."""
-        error = outcome.error
+        cell, error = shard.cell, outcome.error
         if outcome.attacked is not None:
             try:
-                self._store(cell, start, stop, outcome.attacked, outcome.seconds, worker, self.options.keep_images)
+                self._store(shard, outcome.attacked, outcome.seconds, worker, self.options.keep_images)
                 return
             except Unusable as refusal:
                 error = str(refusal)
         error = one_line(error or "failed")  # an executor of another package may give any words
         if self.options.debug and outcome.detail:
             self.reporter.say(several_lines(outcome.detail))
-        self._failed[cell.fingerprint].append((start, stop))
-        writer.fail_shard(self.database, cell.key, start, stop, worker, error)
+        self._failures[cell.fingerprint] += 1
+        shard.board.schedule.failed(shard.place, shard.examples)
+        if self._failures[cell.fingerprint] >= FAILURES:
+            shard.board.schedule.give_up(shard.place)
+        writer.fail_shard(self.database, cell.key, shard.examples, worker, error)
         self.summary.failed[cell.name] = error
         self.reporter.say(f"failed: {cell.name}: {error}")
 
-    def _store(
-        self, cell: PlannedCell, start: int, stop: int, attacked: Attacked, seconds: float, worker: str, keep: bool
-    ) -> None:
+    def _store(self, shard: Shard, attacked: Attacked, seconds: float, worker: str, keep: bool) -> None:
         """Raises Unusable for what the attack did wrong; anything else, such as a full disk, ends the run."""
+        cell, examples = shard.cell, list(shard.examples)
         contest = cell.contest
-        clean, labels = contest.images[start:stop], contest.examples.labels[start:stop]
+        clean, labels = contest.images[examples], contest.examples.labels[examples]
         try:
             attacked = rows.checked(attacked, clean.shape, cell.parts)
             epsilon, rounded = contest.spec.epsilon[cell.norm], self.options.judge_rounded
             verdict = contest.referee.judge(clean, labels, attacked.images, cell.norm, epsilon, rounded)
         except BenchError as error:
             raise Unusable(str(error)) from error
-        file, digest = (
-            images.save(self._folder, cell.fingerprint, start, stop, attacked.images) if keep else (None, None)
-        )
-        found = rows.rows_of(start, labels, verdict, attacked)
-        said = (attacked.flags, cell.parts, file, digest, attacked.examined)
-        result = ShardResult(start, stop, found, worker, seconds, *said)
-        writer.record_shard(self.database, cell.key, result, len(contest.examples))
+        span = (examples[0], examples[-1] + 1)
+        file, digest = images.save(self._folder, cell.fingerprint, *span, attacked.images) if keep else (None, None)
+        found = rows.rows_of(examples, labels, verdict, attacked)
+        result = ShardResult(found, worker, seconds, attacked.flags, cell.parts, file, digest, attacked.examined)
+        if not writer.record_shard(self.database, cell.key, result, len(contest.examples)):
+            shard.board.schedule.lost(shard.place, examples)
+            return
+        wrong = [example for example, right in zip(examples, verdict.correct, strict=True) if not right]
+        shard.board.schedule.finished(shard.place, examples, wrong)
 
-    def _task(self, index: int, cell: PlannedCell, start: int, stop: int) -> AttackTask:
+    def _task(self, index: int, shard: Shard) -> AttackTask:
+        cell, examples = shard.cell, list(shard.examples)
         contest, pair = cell.contest, cell.pair
         assert pair is not None
-        seeds = plan.example_seeds(contest.spec.seed, cell.fingerprint, start, stop)
         batch = Batch(
-            contest.images[start:stop],
-            contest.examples.labels[start:stop],
-            seeds,
+            contest.images[examples],
+            contest.examples.labels[examples],
+            plan.example_seeds(contest.spec.seed, cell.fingerprint, examples),
             cell.norm,
             contest.spec.epsilon[cell.norm],
             self.options.batch_size,
         )
         setup, settings = contest.setup(self.options.may_train), dataclasses.asdict(pair.settings)
-        probed = max(0, min(checking.budget(cell).attacked, stop) - start)
+        probed = sum(example < checking.budget(cell).attacked for example in examples)
         return AttackTask(index, setup, pair.engine, settings, pair.source, pair.strategy, batch, probed)
-
-    def _work(self, cell: PlannedCell, examples: int) -> int:
-        assert cell.engine is not None
-        return cell.engine.work(examples)

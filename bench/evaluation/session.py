@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from bench import plan, registry
+from bench import order, plan, registry
 from bench.api import UsageError
 from bench.data import datasets
 from bench.evaluation import contest, guessed, images
@@ -23,6 +23,7 @@ from bench.models.brought import Brought, Given, for_defence
 from bench.plan import Pair
 from bench.spec import Spec
 from bench.store.database import opened
+from bench.store.schema import SURVIVORS
 from bench.support import devices
 from bench.support.progress import Reporter
 from bench.vault.base import Vault
@@ -109,10 +110,10 @@ def chosen_defences(requests: Sequence[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def recorded(run: Run, spec: Spec) -> Iterator[Run]:
-    """Writes down that a run begins and ends, and gives back what it holds, come what may."""
+def recorded(run: Run, spec: Spec, order: Mapping[str, Mapping[str, Sequence[str]]] | None = None) -> Iterator[Run]:
+    """Writes down that a run begins, in which order, and that it ends, and gives back what it holds, come what may."""
     try:
-        run.start(spec)
+        run.start(spec, order)
         yield run
         run.finish()
     finally:
@@ -141,10 +142,20 @@ def run(
         return evaluate(request, plans, Run(database, images.folder_of(db), options, reporter, executor))
 
 
+def orders(spec: Spec, plans: Sequence[Planned]) -> dict[str, dict[str, list[str]]] | None:
+    """The names of the attacks in their order, by defence and norm; None where every attack is shown everything."""
+    if spec.scope != SURVIVORS:
+        return None
+    return {
+        one.defence: {norm: [pair.name for pair in order.of(one.defence, norm, one.pairs)] for norm in spec.norms}
+        for one in plans
+    }
+
+
 def evaluate(request: Request, plans: Sequence[Planned], run: Run) -> Summary:
     """Runs what is planned, one defended model after the other; whatever is stored already is not run again."""
     own = {name: given.resolved() for name, given in request.own_sources.items()}
-    with recorded(run, request.spec):
+    with recorded(run, request.spec, orders(request.spec, plans)):
         for one in plans:
             ready = contest.prepare(
                 request.spec, one.defence, request.vault, request.weights, run.options.may_train, run.reporter.say,

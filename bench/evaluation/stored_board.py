@@ -66,7 +66,7 @@ class StoredBoard:
                 f"{self._named(cell)}: {without_images} of {rows} rows could not be judged, as their images were not "
                 "kept (--discard-adversarial) or did not come along"
             )
-        elif rows:
+        elif rows or cell["scope"] == schema.SURVIVORS:  # of which there may be none, for nothing was left
             self.findings.judged.add(_key(cell))
 
     def _named(self, cell: Row) -> str:

@@ -22,8 +22,8 @@ from bench.exchange.layout import TABLES, Rows, Tables, cell_of, dtype, shards_b
 from bench.models import artifacts, network_size
 from bench.models import recipe as recipes
 from bench.models.architecture import NotInstalled
-from bench.store import identity, row_format
-from bench.store.schema import CLEAN
+from bench.store import identity, row_format, shards
+from bench.store.schema import CLEAN, SURVIVORS
 from bench.store.writer import CellKey
 from bench.support.files import atomic_write
 from bench.support.fingerprint import fingerprint, of_file
@@ -32,9 +32,9 @@ from bench.support.fingerprint import fingerprint, of_file
 def examine(archive: Archive, staged: Path) -> tuple[Tables, list[Rows]]:
     """Checks everything of an archive that needs no model; its images and weights end up in a folder of their own."""
     tables = _checked(archive)
-    shards, known = shards_by_cell(tables), {board["id"]: _dataset(board) for board in tables["board"]}
+    by_cell, known = shards_by_cell(tables), {board["id"]: _dataset(board) for board in tables["board"]}
     rows = [
-        _unpacked_rows(archive, f"rows/{place}.npz", _Cell(cell, tables, shards.get(cell_of(cell), [])), known)
+        _unpacked_rows(archive, f"rows/{place}.npz", _Cell(cell, tables, by_cell.get(cell_of(cell), [])), known)
         for place, cell in enumerate(tables["cell"])
     ]
     if len(archive.names("rows")) != len(rows):
@@ -137,7 +137,7 @@ def _check_references(archive: Archive, tables: Tables) -> None:
 
 def _check_shards(archive: Archive, tables: Tables, cells: Set[CellKey]) -> None:
     boards = {row["id"]: row for row in tables["board"]}
-    reached: dict[CellKey, int] = {}
+    examples: dict[CellKey, set[int]] = {}
     named: collections.Counter[str] = collections.Counter()
     for shard in sorted(tables["shard"], key=lambda row: (cell_of(row), row["start"])):
         key = cell_of(shard)
@@ -147,12 +147,18 @@ def _check_shards(archive: Archive, tables: Tables, cells: Set[CellKey]) -> None
             archive.refuse(
                 f"a shard has rows of version {shard['rows_version']}, the file those of 1 to {archive.rows_version}"
             )
-        if not reached.get(key, 0) <= shard["start"] < shard["stop"] <= boards[key[0]]["n_examples"]:
-            archive.refuse(f"the shards of a cell overlap, or leave its board ({shard['start']} to {shard['stop']})")
-        reached[key] = shard["stop"]
+        if not 0 <= shard["start"] < shard["stop"] <= boards[key[0]]["n_examples"]:
+            archive.refuse(f"a shard leaves its board ({shard['start']} to {shard['stop']})")
+        if reason := shards.problem(shard):
+            archive.refuse(f"a shard {reason} ({shard['start']} to {shard['stop']})")
+        own = examples.setdefault(key, set())
+        if not own.isdisjoint(shards.examples_of(shard)):
+            archive.refuse(f"the shards of a cell overlap ({shard['start']} to {shard['stop']})")
+        own.update(shards.examples_of(shard))
         if shard["images_file"] is not None:
             named[f"images/{shard['images_file']}"] += 1
-    if cells - reached.keys():
+    without = {cell_of(row) for row in tables["cell"] if row["scope"] == SURVIVORS and row["status"] == "done"}
+    if cells - examples.keys() - without:
         archive.refuse("a cell has no finished shard")
     if odd := named.keys() ^ set(archive.names("images")):
         archive.refuse(f"{min(odd)} is named by a shard or among the images, but not both")
@@ -200,7 +206,8 @@ def _unpacked_rows(archive: Archive, name: str, cell: _Cell, known: Mapping[int,
     columns = archive.arrays(archive.read(name), name)
     if set(columns) != set(wanted_columns):
         archive.refuse(f"{name} does not have the columns of a result")
-    count = sum(shard["stop"] - shard["start"] for shard in cell.shards)
+    wanted = sorted(example for shard in cell.shards for example in shards.examples_of(shard))
+    count = len(wanted)
     for column, values in columns.items():
         if values.shape != (count,) or values.dtype != dtype(column):
             archive.refuse(f"{name}: {column} is {values.dtype} of shape {values.shape}, not one number per row")
@@ -208,7 +215,6 @@ def _unpacked_rows(archive: Archive, name: str, cell: _Cell, known: Mapping[int,
     classes = len(dataset.classes) if dataset else None
     if found := limits.rows_problem(columns, cell.board["epsilon"], classes, parts):
         archive.refuse(f"{name}: {found[0]} {found[1]}")
-    wanted = [example for shard in cell.shards for example in range(shard["start"], shard["stop"])]
     if sorted(columns["example_idx"].tolist()) != wanted:
         archive.refuse(f"{name} has other examples than its shards")
     lists = {column: unpacked(column, values) for column, values in columns.items()}
@@ -223,7 +229,7 @@ def _stage_images(archive: Archive, tables: Tables, staged: Path) -> None:
         content = archive.read(name)
         found = archive.arrays(content, name)
         shape = found["images"].shape if set(found) == {"images"} else ()
-        if len(shape) != 4 or shape[0] != shard["stop"] - shard["start"] or found["images"].dtype != np.float32:
+        if len(shape) != 4 or shape[0] != len(shards.examples_of(shard)) or found["images"].dtype != np.float32:
             archive.refuse(f"{name} does not hold the images of its shard")
         with atomic_write(staged / name) as stream:
             stream.write(content)

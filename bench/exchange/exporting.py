@@ -35,7 +35,7 @@ def export(
         }
         tables["shard"] = [_portable(row) for row in tables["shard"] if row["status"] == "done"]
         kept = {cell_of(row) for row in tables["shard"]}
-        tables["cell"] = [row for row in tables["cell"] if cell_of(row) in kept]
+        tables["cell"] = [row for row in tables["cell"] if cell_of(row) in kept or _without_rows(row)]
         _drop_unused(tables)
         if not tables["cell"]:
             raise UsageError("nothing is finished in this database: there is nothing to export")
@@ -51,6 +51,11 @@ def export(
         files |= _weights(tables["defence"])
     _write(target, tables, rows, files, track)
     return len(tables["cell"]), sum(cell["n_done"] for cell in tables["cell"])
+
+
+def _without_rows(cell: Mapping[str, Any]) -> bool:
+    """Whether a cell is complete because nothing was left for it."""
+    return bool(cell["scope"] == schema.SURVIVORS and cell["status"] == "done")
 
 
 def _portable(shard: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Engine as Database
 from bench.api import UsageError
 from bench.evaluation import doubts
 from bench.exchange import kept_weights, placing
-from bench.store import imports
+from bench.store import completeness, imports
 from bench.store.database import retry_transient, writing
 from bench.store.imports import Forgotten, ImportedFile
 from bench.support.fingerprint import of_file
@@ -31,6 +31,7 @@ def _forget(database: Database, import_id: int) -> Forgotten:
     with writing(database) as connection:
         gone = imports.forget(connection, import_id)
         for board_id in gone.boards:
+            completeness.settle(connection, board_id)
             doubts.put(connection, board_id)
         return gone
 

@@ -33,21 +33,31 @@ class Format:
     """The version of all its rows; None where the manifest says it."""
 
 
-_BEFORE_CHECKS: Mapping[str, Mapping[str, Any]] = {"cell": {"examined_json": "{}"}, "board": {"required_json": None}}
+_BEFORE_SCOPES: Mapping[str, Mapping[str, Any]] = {
+    "run": {"order_json": None},
+    "cell": {"scope": schema.ALL},
+    "shard": {"examples_json": None},
+}
+_BEFORE_CHECKS: Mapping[str, Mapping[str, Any]] = {
+    **_BEFORE_SCOPES,
+    "cell": {**_BEFORE_SCOPES["cell"], "examined_json": "{}"},
+    "board": {"required_json": None},
+}
 FORMATS = {
     "bench-results-1": Format(
         {
             **_BEFORE_CHECKS,
             "attack": {"about_json": None},
             "source": {"about_json": None},
-            "shard": {"rows_version": 1},
+            "shard": {**_BEFORE_SCOPES["shard"], "rows_version": 1},
         },
         rows_version=1,
     ),
     "bench-results-2": Format(_BEFORE_CHECKS),
-    "bench-results-3": Format(),
+    "bench-results-3": Format(_BEFORE_SCOPES),
+    "bench-results-4": Format(),
 }
-WRITTEN = "bench-results-3"
+WRITTEN = "bench-results-4"
 UNKNOWN = -1
 """What stands for nothing in a column of `result` that may hold nothing: `rounded` of an image not judged so."""
 

@@ -59,6 +59,8 @@ def value_problem(table: str, column: sa.Column[Any], value: Any) -> str | None:
         return "is no sha256"
     if name == "status" and value not in _STATES[table]:
         return f"is none of {', '.join(_STATES[table])}"
+    if name == "scope" and value not in (schema.ALL, schema.SURVIVORS):
+        return f"is neither {schema.ALL} nor {schema.SURVIVORS}"
     if name == "imported" and value not in (schema.JUDGED, schema.UNJUDGED):
         return f"is neither {schema.JUDGED} nor {schema.UNJUDGED}"
     if name == "dataset" and ("/" in value or "\\" in value or value.endswith(".npz")):
@@ -80,7 +82,7 @@ def _number_problem(name: str, value: float, most: int) -> str | None:
 
 def json_problem(name: str, value: Any) -> str | None:
     """What is wrong with the content of a JSON column."""
-    form: Any = list if name == "parts_json" else dict
+    form: Any = list if name in ("parts_json", "examples_json") else dict
     if not isinstance(value, form):
         return "has no such form"
     if name == "about_json" and (reason := about.problem(value)):

@@ -17,7 +17,7 @@ from bench.evaluation import doubts, images
 from bench.exchange.archive import RefusedArchive
 from bench.exchange.layout import Rows, Tables, cell_of, shards_by_cell
 from bench.exchange.placing import Placed
-from bench.store import coverage, identity, imports, schema, writer
+from bench.store import completeness, coverage, identity, imports, schema, shards, writer
 from bench.store.database import retry_transient, writing
 from bench.store.redaction import redacted_command
 from bench.store.writer import CellKey, ShardResult
@@ -80,6 +80,7 @@ def merge(target: Database, arrival: Arrival, placed: Placed) -> Taken:
         for cell, rows in zip(arrival.tables["cell"], arrival.rows, strict=True):
             merging.take(cell, rows)
         for board_id in sorted(merging.boards):
+            completeness.settle(connection, board_id)
             doubts.put(connection, board_id)
         placed.link(merging.files)
         replaced = merging.replaced - imports.used_images(connection, merging.replaced)
@@ -103,7 +104,7 @@ class _Merging:
         """Writes a cell with all its rows, if what is here of it gives way."""
         key, judged = cell_of(cell), cell_of(cell) in self._offer.judged
         board = self._offer.by_id["board"][key[0]]
-        if not self._gives_way(key, judged, complete=len(rows) == board["n_examples"]):
+        if not self._gives_way(key, judged, complete=_is_complete(cell, rows, board)):
             return
         if self._import_id is None:
             self._import_id = imports.begin(self._connection, self._offer.name, self._offer.sha256)
@@ -112,6 +113,7 @@ class _Merging:
             "run_id": self._run(cell["run_id"]),
             "strategy": cell["strategy"],
             "inside_threat_model": cell["inside_threat_model"],
+            "scope": cell["scope"],
         }
         self.replaced |= imports.images_of(self._connection, here)
         writer.put_imported_cell(self._connection, here, values, schema.JUDGED if judged else schema.UNJUDGED)
@@ -190,9 +192,15 @@ class _Merging:
         for shard in self._shards.get(key, []):
             span = (shard["start"], shard["stop"])
             name, digest, _ = self._images.get(key, {}).get(span, (None, None, None))
-            own = [by_example[example] for example in range(*span)]
-            result = ShardResult(*span, own, "imported", shard["seconds"], flags, parts, name, digest, examined)
+            own = [by_example[example] for example in shards.examples_of(shard)]
+            result = ShardResult(own, "imported", shard["seconds"], flags, parts, name, digest, examined)
             writer.put_shard(self._connection, here, result, n_examples)
             flags, examined = {}, {}  # they are of the whole cell: counted once
             if name is not None and digest is not None:
                 self.files[name] = digest
+
+
+def _is_complete(cell: Row, rows: Rows, board: Row) -> bool:
+    """Whether a cell of an archive has all it needs; of survivors its word was checked (`record_checks`)."""
+    on_survivors = bool(cell["scope"] == schema.SURVIVORS and cell["status"] == "done")
+    return on_survivors or len(rows) == int(board["n_examples"])

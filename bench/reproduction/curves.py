@@ -45,9 +45,9 @@ def _curve(own: BoardResults, kind: str, sizes: Sizes) -> list[int]:
     for number in range(1, len(names) + 1):
         columns = own.of(sizes.engines, names[:number])
         known = evidence.known_count(own.outcomes, columns) if counted.issuperset(columns) else None
-        if known is None:
+        if known is None or not known.exact:
             break
-        counts.append(known)
+        counts.append(known.least)
     return counts
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,13 +18,26 @@ if TYPE_CHECKING:
     from bench.store.queries import Cell
 
 
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """A count of examples between two: what is known to be right, and what is not known to be wrong."""
+
+    least: int
+    most: int
+
+    @property
+    def exact(self) -> bool:
+        return self.least == self.most
+
+
 def best(
-    connection: Connection, board_id: int, counted: Sequence[Cell], cells: Sequence[Cell]
-) -> tuple[int, dict[str, int]]:
+    connection: Connection, board_id: int, counted: Sequence[Cell], cells: Sequence[Cell], n_examples: int
+) -> tuple[int, dict[str, Bounds]]:
     """Best Known, and Best Adversary by engine: one pass over the board in the order of the primary key.
 
-    Which engines an example withstands, over all their sources and settings, becomes the bits of one number; examples
-    are then counted by that number, so that only a few rows leave the database.
+    Which engines an example withstands, over all their sources and settings, becomes the bits of one number, and which
+    break it those of another; examples are then counted by the two, so that only a few rows leave the database. An
+    example withstands what it has a row of, right, in every cell: one that was not shown to all of them does not.
     """
     result, engines = schema.result.c, sorted({cell.attack for cell in counted})
     if len(engines) > 60:
@@ -35,20 +49,37 @@ def best(
         .subquery()
         .c
     )
-    withstood = (
-        sa.select(rows.example_idx, (rows.bit * sa.func.min(rows.correct)).label("bit"))
+    sizes = collections.Counter(engines.index(cell.attack) for cell in counted)
+    shown_to_all = sa.case({1 << place: size for place, size in sizes.items()}, value=rows.bit) == sa.func.count()
+    right, none = sa.func.min(rows.correct) == 1, sa.literal(0, sa.BigInteger)
+    by_engine = (
+        sa.select(
+            rows.example_idx,
+            sa.case((right & shown_to_all, rows.bit), else_=none).label("withstood"),
+            sa.case((right, none), else_=rows.bit).label("broken"),
+        )
         .group_by(rows.example_idx, rows.bit)
         .subquery()
+        .c
     )
-    by_example = sa.select(sa.func.sum(withstood.c.bit).label("bits")).group_by(withstood.c.example_idx).subquery()
-    counts = connection.execute(sa.select(by_example.c.bits, sa.func.count()).group_by(by_example.c.bits)).all()
-    by_engine = {
-        engine: sum(count for bits, count in counts if int(bits) >> place & 1)
+    by_example = (
+        sa.select(sa.func.sum(by_engine.withstood).label("withstood"), sa.func.sum(by_engine.broken).label("broken"))
+        .group_by(by_engine.example_idx)
+        .subquery()
+        .c
+    )
+    both = (by_example.withstood, by_example.broken)
+    counts = [tuple(map(int, row)) for row in connection.execute(sa.select(*both, sa.func.count()).group_by(*both))]
+    adversaries = {
+        engine: Bounds(
+            sum(count for withstood, _, count in counts if withstood >> place & 1),
+            n_examples - sum(count for _, broken, count in counts if broken >> place & 1),
+        )
         for place, engine in enumerate(engines)
         if engine != CLEAN
     }
     everything = (1 << len(engines)) - 1
-    return sum(count for bits, count in counts if int(bits) == everything), by_engine
+    return sum(count for withstood, _, count in counts if withstood == everything), adversaries
 
 
 def withstanding(
@@ -64,7 +95,7 @@ def withstanding(
         sa.select(result.example_idx)
         .where(*rows_of(board_id, chosen, cells))
         .group_by(result.example_idx)
-        .having(sa.func.min(answer) == 1)
+        .having(sa.func.min(answer) == 1, sa.func.count() == len(chosen))  # shown to all of them
         .subquery()
     )
     return int(connection.execute(sa.select(sa.func.count()).select_from(right)).scalar_one())

@@ -20,7 +20,7 @@ from sqlalchemy.engine import Engine as Database
 from bench.api import BenchError, UsageError
 from bench.store.redaction import cause_of, reason_of, redacted
 
-HEAD = "0009"
+HEAD = "0010"
 BUSY_SECONDS = 30
 PATIENCE_SECONDS = 300.0
 MIGRATION_LOCK = 0xBE9C4

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from bench.store.best_known import Bounds
 from bench.store.outcomes import Outcomes
 from bench.store.queries import Cell, attack_names
 
@@ -19,6 +20,7 @@ class Breaker:
     column: int
     breaks: int
     alone: int  # that no other counted cell breaks
+    shown: int  # of the examples that are right without a perturbation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +63,16 @@ def withstood(outcomes: Outcomes, columns: Sequence[int]) -> np.ndarray:
     return np.asarray(outcomes.correct[:, list(columns)].all(axis=1))
 
 
+def unbroken(outcomes: Outcomes, columns: Sequence[int]) -> np.ndarray:
+    """Which examples (N, bool) none of these cells has broken, be it that one was not shown them."""
+    return np.asarray(~outcomes.wrong[:, list(columns)].any(axis=1))
+
+
+def left_right(outcomes: Outcomes, columns: Sequence[int]) -> Bounds:
+    """How many examples are right under all of these cells: one number where each was shown them all."""
+    return Bounds(int(withstood(outcomes, columns).sum()), int(unbroken(outcomes, columns).sum()))
+
+
 def best_known(outcomes: Outcomes, columns: Sequence[int] | None = None) -> np.ndarray | None:
     """Which examples (N, bool) are right without a perturbation and under these cells (all that count, if not given)."""
     chosen = outcomes.counted if columns is None else columns
@@ -69,9 +81,12 @@ def best_known(outcomes: Outcomes, columns: Sequence[int] | None = None) -> np.n
     return np.asarray(outcomes.clean & withstood(outcomes, chosen))
 
 
-def known_count(outcomes: Outcomes, columns: Sequence[int]) -> int | None:
+def known_count(outcomes: Outcomes, columns: Sequence[int]) -> Bounds | None:
+    """How many those are: one number where each of the cells was shown all of them, as all that count together are."""
     mask = best_known(outcomes, columns)
-    return None if mask is None else int(mask.sum())
+    if mask is None or outcomes.clean is None:
+        return None
+    return Bounds(int(mask.sum()), int((outcomes.clean & unbroken(outcomes, columns)).sum()))
 
 
 def by_strategy(outcomes: Outcomes) -> dict[str, list[int]]:
@@ -94,10 +109,13 @@ def strategies(cells: Iterable[Cell]) -> dict[str, tuple[str, str]]:
 
 
 def strongest_strategy(outcomes: Outcomes) -> tuple[str, int] | None:
-    """What people call the strategy that leaves the fewest examples right by itself, and how many it leaves."""
+    """What people call the strategy that leaves the fewest examples right by itself, and how many it leaves.
+
+    None where that is not known, for each was shown what others had left.
+    """
     left = {name: known_count(outcomes, columns) for name, columns in by_strategy(outcomes).items()}
-    known = [(count, name) for name, count in left.items() if count is not None]
-    if not known:
+    known = [(bounds.least, name) for name, bounds in left.items() if bounds is not None and bounds.exact]
+    if not known or len(known) < len(left):
         return None
     count, name = min(known)
     return strategies(outcomes.cells)[name][0], count
@@ -124,9 +142,9 @@ def by_members(outcomes: Outcomes) -> dict[str, list[int]]:
         counts, columns = [], list[int]()
         for member in members:
             columns += [c for c in counted if cells[c].source == member]
-            count = known_count(outcomes, columns)
-            if count is not None:
-                counts.append(count)
+            bounds = known_count(outcomes, columns)
+            if bounds is not None and bounds.exact:
+                counts.append(bounds.least)
         if counts:
             curves[name] = counts
     return curves
@@ -136,10 +154,13 @@ def breakers(outcomes: Outcomes) -> list[Breaker]:
     """What each counted cell breaks, and what it alone breaks, the strongest first."""
     if outcomes.clean is None:
         return []
-    broken = ~outcomes.correct & outcomes.clean[:, None]
+    broken, shown = outcomes.wrong & outcomes.clean[:, None], outcomes.shown & outcomes.clean[:, None]
     counted = outcomes.counted
     times = broken[:, counted].sum(axis=1)
-    found = [Breaker(c, int(broken[:, c].sum()), int((broken[:, c] & (times == 1)).sum())) for c in counted]
+    found = [
+        Breaker(c, int(broken[:, c].sum()), int((broken[:, c] & (times == 1)).sum()), int(shown[:, c].sum()))
+        for c in counted
+    ]
     return sorted(found, key=lambda breaker: (-breaker.breaks, breaker.column))
 
 
@@ -148,7 +169,7 @@ def cover(outcomes: Outcomes) -> list[Step]:
     if outcomes.clean is None:
         return []
     columns = outcomes.counted
-    broken = ~outcomes.correct[:, columns] & outcomes.clean[:, None]
+    broken = outcomes.wrong[:, columns] & outcomes.clean[:, None]
     standing = outcomes.clean.copy()
     steps: list[Step] = []
     while columns:
@@ -177,6 +198,8 @@ def shown_cells(outcomes: Outcomes) -> np.ndarray:
     order = cheapest_first(outcomes)
     if not order:
         return np.full(len(outcomes.labels), -1)
-    wrong = ~outcomes.correct[:, order]
-    first, closest = wrong.argmax(axis=1), outcomes.margin[:, order].argmin(axis=1)
-    return np.asarray(np.array(order)[np.where(wrong.any(axis=1), first, closest)])
+    wrong, shown = outcomes.wrong[:, order], outcomes.shown[:, order]
+    first = wrong.argmax(axis=1)
+    closest = np.where(shown, outcomes.margin[:, order], np.inf).argmin(axis=1)
+    chosen = np.array(order)[np.where(wrong.any(axis=1), first, closest)]
+    return np.where(shown.any(axis=1), chosen, -1)

@@ -89,8 +89,13 @@ def sources_frame(boards: Iterable[Board], withstood: Mapping[tuple[int, int, in
             "source": cell.source,
             "examples": cell.n_done,
             "accuracy": percent(cell.accuracy),
-            "accuracy_on_source": percent(withstood[board.id, cell.attack_id, cell.source_id] / cell.n_done),
+            "accuracy_on_source": None
+            if cell.on_survivors
+            else percent(withstood[board.id, cell.attack_id, cell.source_id] / cell.n_done),
             "reduced": cell.reduced,
+            "scope": cell.scope,
+            "broken": cell.broken,
+            "broken_on_source": cell.n_done - withstood[board.id, cell.attack_id, cell.source_id],
         }
         for board in boards
         for cell in board.cells
@@ -106,6 +111,9 @@ def sources_frame(boards: Iterable[Board], withstood: Mapping[tuple[int, int, in
         "accuracy",
         "accuracy_on_source",
         "reduced",
+        "scope",
+        "broken",
+        "broken_on_source",
     ]
     return pd.DataFrame(rows, columns=columns)
 
@@ -148,6 +156,9 @@ _BOARD_COLUMNS = (
     ),
     "key_leaked_reduced",
     "queried_reduced",
+    "scope",
+    "best_adversary_least",
+    "best_adversary_most",
 )
 _ANSWER = row_format.columns(row_format.newest())[1:]  # without the example's place
 _EXAMPLE_COLUMNS = ("defence", "norm", "epsilon", "attack", "source", "example", *_ANSWER)
@@ -181,6 +192,10 @@ _CELL_COLUMNS = (
     "rounded_low",
     "rounded_high",
     "survive_rounding",
+    "scope",
+    "broken",
+    "accuracy_least",
+    "accuracy_most",
 )
 
 
@@ -209,6 +224,13 @@ def _board_row(board: Board) -> dict[str, Any]:
         **_share("best_known_rounded", board.best_known_rounded, board.n_examples),
         **_worth(board, "key_leaked", "key_worth", board.key_worth.leaked if board.key_worth else None),
         **_worth(board, "queried", "query_worth", board.key_worth.queried if board.key_worth else None),
+        "scope": board.scope,
+        "best_adversary_least": {
+            name: percent(bounds.least / board.n_examples) for name, bounds in board.adversaries.items()
+        },
+        "best_adversary_most": {
+            name: percent(bounds.most / board.n_examples) for name, bounds in board.adversaries.items()
+        },
     }
 
 
@@ -240,8 +262,8 @@ def _worth(board: Board, left_name: str, lost_name: str, left: Left | None) -> d
 
 
 def _cell_row(board: Board, cell: Cell) -> dict[str, Any]:
-    low, high = wilson(cell.n_correct, cell.n_done) if cell.n_done else (None, None)
-    rounded = cell.rounded if cell.n_done else None
+    low, high = (None, None) if cell.accuracy is None else wilson(cell.n_correct, cell.n_done)
+    rounded = None if cell.accuracy is None else cell.rounded
     bounds = wilson(rounded.n_correct, rounded.n_done) if rounded else (None, None)
     return {
         "board": board.id,
@@ -273,6 +295,10 @@ def _cell_row(board: Board, cell: Cell) -> dict[str, Any]:
         "rounded_low": percent(bounds[0]),
         "rounded_high": percent(bounds[1]),
         "survive_rounding": rounded.survive if rounded else None,
+        "scope": cell.scope,
+        "broken": cell.broken,
+        "accuracy_least": percent(cell.bounds.least / board.n_examples),
+        "accuracy_most": percent(cell.bounds.most / board.n_examples),
     }
 
 

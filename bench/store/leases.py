@@ -10,7 +10,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.engine import Engine as Database
 
-from bench.store import schema
+from bench.store import schema, shards
 from bench.store.database import retry_transient, writing
-from bench.store.writer import CellKey, ids, of_cell, overlaps
+from bench.store.writer import CellKey, delete_shards, ids, of_cell, sharing
 
 SECONDS = 180.0
 
@@ -34,38 +34,33 @@ class Claims:
         self._renewed = time.monotonic()
 
     @retry_transient
-    def take(self, key: CellKey, start: int, stop: int) -> bool:
-        """Claims the examples from `start` to `stop`; False if they are stored, or in another driver's hands."""
+    def take(self, key: CellKey, examples: Sequence[int]) -> list[int]:
+        """Claims those of the examples (in their order) that are neither stored nor in another driver's hands."""
         with writing(self._database) as connection:
             lock_cell(connection, key)
             now = connection.execute(sa.select(clock(connection))).scalar_one()
-            others = connection.execute(sa.select(schema.shard).where(overlaps(key, start, stop))).all()
-            if any(s.status == "done" or (s.status == "claimed" and self._holds(s, now)) for s in others):
-                return False
-            attempt = max((s.attempt for s in others if (s.start, s.stop) == (start, stop)), default=0)
-            connection.execute(
-                sa.delete(schema.shard).where(
-                    overlaps(key, start, stop),
-                    sa.or_(
-                        schema.shard.c.status == "claimed",
-                        sa.and_(schema.shard.c.start == start, schema.shard.c.stop == stop),
-                    ),
-                )
-            )
+            others = sharing(connection, key, examples)
+            taken = [s for s in others if s["status"] == "done" or (s["status"] == "claimed" and self._holds(s, now))]
+            free = sorted(set(examples).difference(*map(shards.examples_of, taken)))
+            if not free:
+                return []
+            own = shards.bounds(free)
+            same = [s for s in others if (s["start"], s["stop"]) == (own["start"], own["stop"])]
+            ended = [s for s in others if s["status"] == "claimed" and s not in taken]
+            delete_shards(connection, [*ended, *(s for s in same if s not in ended)])
             connection.execute(
                 sa.insert(schema.shard).values(
                     **ids(key),
-                    start=start,
-                    stop=stop,
+                    **own,
                     status="claimed",
-                    attempt=attempt + 1,
+                    attempt=max((s["attempt"] for s in same), default=0) + 1,
                     worker="",
                     seconds=0.0,
                     owner=self.owner,
                     expires=now + SECONDS,
                 )
             )
-            return True
+            return free
 
     def renew(self) -> None:
         """Puts off the end of every claim, now and then; to be called at least every minute."""
@@ -86,14 +81,14 @@ class Claims:
     def _own(self) -> list[sa.ColumnElement[bool]]:
         return [schema.shard.c.owner == self.owner, schema.shard.c.status == "claimed"]
 
-    def _holds(self, shard: sa.Row[Any], now: float) -> bool:
+    def _holds(self, shard: Mapping[str, Any], now: float) -> bool:
         """Whether another driver still has the shard: its claim has not ended, and it is not known to be dead.
 
         A claim that ends later than any claim can was made before the clock was set back: it counts for nothing.
         """
-        if shard.owner == self.owner or not now < shard.expires <= now + SECONDS:
+        if shard["owner"] == self.owner or not now < shard["expires"] <= now + SECONDS:
             return False
-        machine, pid, started, _ = shard.owner.split("/")
+        machine, pid, started, _ = shard["owner"].split("/")
         return bool(machine != _machine() or _started(int(pid)) == started)
 
 

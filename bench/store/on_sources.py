@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,17 +24,30 @@ def withstood(database: Database) -> dict[tuple[int, int, int], int]:
         return {(board, attack, source): int(count) for board, attack, source, count in connection.execute(query)}
 
 
-def successes(database: Database | Connection, board: Board, cell: Cell) -> tuple[np.ndarray, np.ndarray]:
-    """Which examples (N, bool) the attack broke on its own source, and the part of it that did (N, −1 if it has none)."""
+@dataclasses.dataclass(frozen=True)
+class OnSource:
+    """How an attack did on its own source, by example of the board."""
+
+    shown: np.ndarray
+    """Which examples (N, bool) it was shown."""
+    broken: np.ndarray
+    """Which of them (N, bool) it broke there."""
+    part: np.ndarray
+    """The part of it that did (N, int; −1 for none)."""
+
+
+def successes(database: Database | Connection, board: Board, cell: Cell) -> OnSource:
+    """What the attack broke on its own source."""
     result = schema.result.c
-    query = (
-        sa.select(result.source_success, result.part)
-        .where(result.board_id == board.id, result.attack_id == cell.attack_id, result.source_id == cell.source_id)
-        .order_by(result.example_idx)
+    query = sa.select(result.example_idx, result.source_success, result.part).where(
+        result.board_id == board.id, result.attack_id == cell.attack_id, result.source_id == cell.source_id
     )
     with reading(database) as connection:
-        rows = connection.execute(query).all()
-    return np.array([row[0] for row in rows], bool), np.array([row[1] for row in rows], int)
+        rows = np.array(connection.execute(query).all(), int).reshape(-1, 3)
+    shown, broken = np.zeros(board.n_examples, bool), np.zeros(board.n_examples, bool)
+    part = np.full(board.n_examples, -1)
+    shown[rows[:, 0]], broken[rows[:, 0]], part[rows[:, 0]] = True, rows[:, 1] > 0, rows[:, 2]
+    return OnSource(shown, broken, part)
 
 
 def carried_over(database: Database | Connection, board: Board, cell: Cell) -> tuple[int, int]:

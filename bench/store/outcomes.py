@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine as Database
 
-from bench.store import schema
+from bench.store import schema, shards
 from bench.store.queries import Board, Cell, counts
 
 _ROWS_AT_ONCE = 20_000
@@ -25,9 +26,19 @@ class Outcomes:
 
     cells: tuple[Cell, ...]
     labels: np.ndarray  # N, int32; -1 where no cell has reached the example
-    pred: np.ndarray  # N×cells, int32; -1 where the cell has not reached the example
-    correct: np.ndarray  # N×cells, bool; False where the cell has not reached the example
+    pred: np.ndarray  # N×cells, int32; -1 where the cell was not shown the example
+    correct: np.ndarray  # N×cells, bool; False where the cell was not shown the example
     margin: np.ndarray  # N×cells, float32
+
+    @property
+    def shown(self) -> np.ndarray:
+        """Which examples each cell was shown (N×cells, bool)."""
+        return np.asarray(self.pred >= 0)
+
+    @property
+    def wrong(self) -> np.ndarray:
+        """What each cell was shown, and broke (N×cells, bool)."""
+        return np.asarray(self.shown & ~self.correct)
 
     @property
     def counted(self) -> list[int]:
@@ -58,8 +69,7 @@ class RunRecord:
 class ImageFile:
     """Where the adversarial images of some examples of a cell are kept."""
 
-    start: int
-    stop: int
+    examples: Sequence[int]
     name: str
     sha256: str | None
 
@@ -104,14 +114,15 @@ def image_files(database: Database, board_id: int) -> dict[tuple[int, int], list
     """The kept adversarial images of a board by attack and source id, in the order of the examples."""
     shard = schema.shard.c
     query = (
-        sa.select(shard.attack_id, shard.source_id, shard.start, shard.stop, shard.images_file, shard.images_sha256)
+        sa.select(schema.shard)
         .where(shard.board_id == board_id, shard.status == "done", shard.images_file.is_not(None))
         .order_by(shard.start)
     )
     files: dict[tuple[int, int], list[ImageFile]] = {}
     with database.connect() as connection:
-        for attack, source, start, stop, name, sha256 in connection.execute(query):
-            files.setdefault((attack, source), []).append(ImageFile(start, stop, name, sha256))
+        for row in connection.execute(query).mappings():
+            file = ImageFile(shards.examples_of(row), row["images_file"], row["images_sha256"])
+            files.setdefault((row["attack_id"], row["source_id"]), []).append(file)
     return files
 
 

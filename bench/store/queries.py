@@ -1,7 +1,8 @@
 """Everything that reads: cells, Best Known and Best Adversary, as plain values. The leaderboard imports this alone.
 
 Only complete cells inside the threat model count towards Best Known and Best Adversary: a cell that is not complete
-must never look robust. What was left out is said with the number.
+must never look robust. What was left out is said with the number. A cell on what other attacks had left (`completeness`)
+has no accuracy of its own, only bounds.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.engine import Engine as Database
 
 from bench.store import about, coverage, health, key_worth, ranking, schema
-from bench.store.best_known import Rounded, best, judged_rounded, rows_of, withstanding
+from bench.store.best_known import Bounds, Rounded, best, judged_rounded, rows_of, withstanding
 from bench.store.coverage import Coverage, Required
 from bench.store.database import reading
 from bench.store.descriptions import AttackAbout, SourceAbout, read_attack, read_source
 from bench.store.health import SourceHealth
 from bench.store.key_worth import KeyWorth
-from bench.store.schema import CLEAN, UNJUDGED
+from bench.store.schema import ALL, CLEAN, SURVIVORS, UNJUDGED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +40,9 @@ class Cell:
     inside_threat_model: bool
     status: str
     n_done: int
+    """Examples that it was shown, and has a row of."""
     n_correct: int
+    """Those of them that are right."""
     gradients: int
     queries: int
     seconds: float
@@ -57,10 +60,29 @@ class Cell:
     """On how many examples a flag was looked for, where not on all; empty if no probe has looked at its attack."""
     rounded: Rounded | None = None
     """The same of the images rounded to eight bits; None unless all of them were judged so."""
+    n_examples: int = 0
+    """Of the board."""
+    scope: str = ALL
 
     @property
     def accuracy(self) -> float | None:
-        return self.n_correct / self.n_done if self.n_done else None
+        """Of what it was shown; None for one that was shown what other attacks had left, of which it says too little."""
+        return None if self.on_survivors or not self.n_done else self.n_correct / self.n_done
+
+    @property
+    def on_survivors(self) -> bool:
+        """Whether it was shown only some of the examples, those that had withstood other attacks."""
+        return self.scope == SURVIVORS and self.n_done < self.n_examples
+
+    @property
+    def broken(self) -> int:
+        """How many of the examples that it was shown are wrong."""
+        return self.n_done - self.n_correct
+
+    @property
+    def bounds(self) -> Bounds:
+        """How many of all examples may be right under it."""
+        return Bounds(self.n_correct, self.n_examples - self.broken)
 
     @property
     def complete(self) -> bool:
@@ -96,15 +118,26 @@ class Board:
     clean: Cell | None
     cells: tuple[Cell, ...]
     best_known: int | None
-    best_adversary: dict[str, int]
+    adversaries: dict[str, Bounds]
+    """Best Adversary by engine: how many examples it may leave right, which is one number where its cells saw them all."""
     required: Required | None
     """The cells that its latest run's preset asks for; None where nobody has said."""
     health: dict[int, SourceHealth] = dataclasses.field(default_factory=dict)
     """What was checked of its sources, by their ids."""
     best_known_rounded: int | None = None
-    """Best Known over the images rounded to eight bits; None unless all counted cells were judged so."""
+    """Best Known over the images rounded to eight bits; None unless all counted cells were judged so, on all examples."""
     key_worth: KeyWorth | None = None
     """What is left of Best Known with more than the threat model allows; None without a key, or without Best Known."""
+
+    @property
+    def scope(self) -> str:
+        """`survivors` if any of its cells was shown only what other attacks had left."""
+        return SURVIVORS if any(cell.on_survivors for cell in self.cells) else ALL
+
+    @property
+    def best_adversary(self) -> dict[str, int]:
+        """Best Adversary by engine, as far as it is known."""
+        return {engine: bounds.least for engine, bounds in self.adversaries.items() if bounds.exact}
 
     @property
     def coverage(self) -> Coverage | None:
@@ -223,17 +256,17 @@ def attack_names(cells: Iterable[Cell]) -> dict[int, str]:
 
 def _board(connection: Connection, row: Any) -> Board:
     known = health.of_board(connection, row.id)
-    cells = [_with_health(cell, known.get(cell.source_id)) for cell in _cells(connection, row.id)]
+    cells = [_with_health(cell, known.get(cell.source_id)) for cell in _cells(connection, row.id, row.n_examples)]
     clean = next((cell for cell in cells if cell.attack == CLEAN), None)
     attacks = tuple(cell for cell in cells if cell.attack != CLEAN)
     counted = [cell for cell in attacks if counts(cell)]
     clean_done = clean is not None and counts(clean)
     best_known: int | None = None
-    best_adversary: dict[str, int] = {}
+    adversaries: dict[str, Bounds] = {}
     rounded, worth = None, None
     if clean is not None and clean_done and counted:
-        best_known, best_adversary = best(connection, row.id, [clean, *counted], cells)
-        if all(cell.rounded is not None for cell in counted):
+        best_known, adversaries = best(connection, row.id, [clean, *counted], cells, row.n_examples)
+        if all(cell.rounded is not None and not cell.on_survivors for cell in counted):
             rounded = withstanding(connection, row.id, [clean, *counted], cells, rounded=True)
         if row.keyed:
             worth = key_worth.measured(connection, row.id, [clean, *counted], cells)
@@ -263,7 +296,7 @@ def _board(connection: Connection, row: Any) -> Board:
         updated=max((cell.updated for cell in cells), default=""),
         cells=attacks,
         best_known=best_known,
-        best_adversary=best_adversary,
+        adversaries=adversaries,
         health=known,
         required=coverage.from_json(row.required_json),
         best_known_rounded=rounded,
@@ -278,7 +311,7 @@ def _with_health(cell: Cell, found: SourceHealth | None) -> Cell:
     return dataclasses.replace(cell, doubts={**found.doubts(), **cell.doubts})
 
 
-def _cells(connection: Connection, board_id: int) -> list[Cell]:
+def _cells(connection: Connection, board_id: int, n_examples: int) -> list[Cell]:
     query = (
         sa.select(
             schema.cell,
@@ -319,6 +352,8 @@ def _cells(connection: Connection, board_id: int) -> list[Cell]:
             read_source(row.source, row.strategy, about.from_json(row.source_about)),
             json.loads(row.examined_json),
             _of_all(rounded.get((row.attack_id, row.source_id)), row.n_done),
+            n_examples,
+            row.scope,
         )
         for row in connection.execute(query)
     ]
@@ -330,20 +365,21 @@ def _of_all(rounded: Rounded | None, n_done: int) -> Rounded | None:
 
 
 def best_by_source(database: Database, board: Board) -> dict[str, int]:
-    """Best Known against each source alone, over all its attacks."""
+    """Best Known against each source alone, over all its attacks: what is right in all of its cells."""
     if board.clean is None or not board.counted:
         return {}
     result, counted = schema.result.c, [board.clean, *board.counted]
     per_source = (
-        sa.select(result.example_idx, result.source_id, sa.func.min(result.correct).label("ok"))
+        sa.select(result.example_idx, result.source_id, sa.func.min(result.correct).label("ok"), sa.func.count())
         .where(*rows_of(board.id, counted, [board.clean, *board.cells]))
         .group_by(result.example_idx, result.source_id)
     )
     names = {cell.source_id: cell.source for cell in board.counted}
     with database.connect() as connection:
         rows = connection.execute(per_source).all()
-    right_at_first = {example for example, source, ok in rows if source == board.clean.source_id and ok}
+    sizes = collections.Counter(cell.source_id for cell in counted)
+    right = {(example, source) for example, source, ok, count in rows if ok and count == sizes[source]}
     return {
-        name: sum(1 for example, source, ok in rows if source == identity and ok and example in right_at_first)
+        name: sum(1 for example, source in right if source == identity and (example, board.clean.source_id) in right)
         for identity, name in names.items()
     }

@@ -29,6 +29,9 @@ from sqlalchemy import (
 CLEAN = "clean"
 JUDGED, UNJUDGED = "judged", "unjudged"
 """Of an imported cell, in `cell.imported`: whether every image of it was judged here."""
+ALL, SURVIVORS = "all", "survivors"
+"""Of a cell, in `cell.scope`: whether it is complete with a row for every example, or also without one for those that
+another attack has broken (`completeness`)."""
 
 metadata = MetaData(
     naming_convention={
@@ -66,6 +69,8 @@ run = Table(
     Column("versions_json", Text, nullable=False),
     Column("device", String(200), nullable=False),
     Column("git_commit", String(64)),
+    # The names of the cells in the order that examples went through them, by defence and norm
+    Column("order_json", Text),
 )
 defence = _settings_table(
     "defence",
@@ -127,6 +132,7 @@ cell = Table(
     Column("imported", String(20)),  # NULL for this database's own runs; else JUDGED or UNJUDGED
     # On how many examples a flag was looked for, where not on all: what probes of its attack examined
     Column("examined_json", Text, nullable=False, server_default="{}"),
+    Column("scope", String(10), nullable=False, server_default=ALL),
     PrimaryKeyConstraint("board_id", "attack_id", "source_id"),
 )
 health = Table(  # what was found of a source with gradients, once per board
@@ -160,6 +166,7 @@ shard = Table(
     Column("expires", Float),  # when that claim ends, by the database's clock
     Column("rows_sha256", String(64)),  # of all the rows' values, so that no column of a row changes unseen
     Column("rows_version", Integer),  # the version of `row_format` that the digest was made by
+    Column("examples_json", Text),  # which of those from start to stop; NULL: all of them (`shards`)
     PrimaryKeyConstraint("board_id", "attack_id", "source_id", "start", "stop"),
     ForeignKeyConstraint(["board_id", "attack_id", "source_id"], ["cell.board_id", "cell.attack_id", "cell.source_id"]),
 )

@@ -13,7 +13,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 from sqlalchemy.engine import Engine as Database
 
-from bench.store import row_format, schema
+from bench.store import row_format, schema, shards
 from bench.store.database import retry_transient, writing
 
 CellKey = tuple[int, int, int]  # board, attack, source
@@ -29,8 +29,6 @@ def now() -> str:
 class ShardResult:
     """A finished shard: rows for `result` without the ids of its cell, and where its images are."""
 
-    start: int
-    stop: int
     rows: Sequence[Mapping[str, Any]]
     worker: str
     seconds: float
@@ -40,6 +38,11 @@ class ShardResult:
     images_sha256: str | None
     examined: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """On how many of its examples a flag was looked for, where not on all."""
+
+    @property
+    def examples(self) -> list[int]:
+        """Its examples, in their order."""
+        return sorted(row["example_idx"] for row in self.rows)
 
 
 @retry_transient
@@ -83,6 +86,7 @@ def ensure_cell(database: Database, key: CellKey, values: Mapping[str, Any]) -> 
     """A row for a cell of one's own; a failed one becomes running again.
 
     An imported cell that is complete and was judged here stays as it is. Any other gives way: it counted for nothing.
+    A cell whose scope was once the survivors keeps it: it is complete without rows of what is broken.
     """
     with writing(database) as connection:
         new = _empty(values, None)
@@ -93,6 +97,8 @@ def ensure_cell(database: Database, key: CellKey, values: Mapping[str, Any]) -> 
         elif found.imported is not None and (found.imported != schema.JUDGED or found.status != "done"):
             delete_results(connection, key)
             _set(connection, key, **new)
+        if found.imported is None and values.get("scope") == schema.SURVIVORS != found.scope:
+            _set(connection, key, scope=schema.SURVIVORS)
 
 
 def put_imported_cell(connection: Connection, key: CellKey, values: Mapping[str, Any], mark: str) -> None:
@@ -143,18 +149,16 @@ def put_shard(connection: Connection, key: CellKey, shard: ShardResult, n_exampl
     """`record_shard` inside a transaction."""
     rows = row_format.completed(shard.rows)
     row = connection.execute(sa.select(schema.cell).where(of_cell(schema.cell, key)).with_for_update()).one()
-    here = overlaps(key, shard.start, shard.stop)
-    if connection.execute(sa.select(schema.shard.c.start).where(here, schema.shard.c.status == "done")).first():
+    others = sharing(connection, key, shard.examples)
+    if any(other["status"] == "done" for other in others):
         return False
-    attempt = connection.execute(sa.select(sa.func.max(schema.shard.c.attempt)).where(here)).scalar() or 1
-    connection.execute(sa.delete(schema.shard).where(here))
+    delete_shards(connection, others)
     connection.execute(
         sa.insert(schema.shard).values(
             **ids(key),
-            start=shard.start,
-            stop=shard.stop,
+            **shards.bounds(shard.examples),
             status="done",
-            attempt=attempt,
+            attempt=max((other["attempt"] for other in others), default=1),
             worker=shard.worker,
             seconds=shard.seconds,
             images_file=shard.images_file,
@@ -191,22 +195,20 @@ def _added(stored: str, counts: Mapping[str, int]) -> str:
 
 
 @retry_transient
-def fail_shard(database: Database, key: CellKey, start: int, stop: int, worker: str, error: str) -> None:
-    """Marks a shard and its cell failed, with the reason; what is stored, by this driver or another, stays."""
+def fail_shard(database: Database, key: CellKey, examples: Sequence[int], worker: str, error: str) -> None:
+    """Marks a shard of these examples and its cell failed, with the reason; what is stored, by whomever, stays."""
     with writing(database) as connection:
         connection.execute(sa.select(schema.cell.c.status).where(of_cell(schema.cell, key)).with_for_update())
-        here = overlaps(key, start, stop)
-        found = connection.execute(sa.select(schema.shard.c.status, schema.shard.c.attempt).where(here)).all()
-        if any(shard.status == "done" for shard in found):
+        found = sharing(connection, key, examples)
+        if any(shard["status"] == "done" for shard in found):
             return
-        connection.execute(sa.delete(schema.shard).where(here))
+        delete_shards(connection, found)
         connection.execute(
             sa.insert(schema.shard).values(
                 **ids(key),
-                start=start,
-                stop=stop,
+                **shards.bounds(examples),
                 status="failed",
-                attempt=max((shard.attempt for shard in found), default=1),
+                attempt=max((shard["attempt"] for shard in found), default=1),
                 worker=worker,
                 seconds=0.0,
                 error=error,
@@ -239,13 +241,21 @@ def put_doubts(connection: Connection, key: CellKey, doubts: Mapping[str, str]) 
 
 
 @retry_transient
-def done_ranges(database: Database, key: CellKey) -> list[tuple[int, int]]:
-    """The example ranges of the cell's finished shards, in order."""
+def totals(database: Database, key: CellKey) -> tuple[int, int]:
+    """How many examples a cell has rows of, and how many of those are right."""
+    query = sa.select(schema.cell.c.n_done, schema.cell.c.n_correct).where(of_cell(schema.cell, key))
     with database.connect() as connection:
-        query = sa.select(schema.shard.c.start, schema.shard.c.stop).where(
-            of_cell(schema.shard, key), schema.shard.c.status == "done"
-        )
-        return sorted((row.start, row.stop) for row in connection.execute(query))
+        done, right = connection.execute(query).one()
+    return int(done), int(right)
+
+
+@retry_transient
+def done_examples(database: Database, key: CellKey) -> set[int]:
+    """The examples of the cell's finished shards."""
+    query = sa.select(schema.shard).where(of_cell(schema.shard, key), schema.shard.c.status == "done")
+    with database.connect() as connection:
+        found = connection.execute(query).mappings().all()
+    return {example for shard in found for example in shards.examples_of(shard)}
 
 
 def new_id(connection: Connection, insert: sa.Insert) -> int:
@@ -260,9 +270,19 @@ def insert_if_absent(connection: Connection, table: sa.Table) -> Any:
     return dialect.insert(table).on_conflict_do_nothing()
 
 
-def overlaps(key: CellKey, start: int, stop: int) -> sa.ColumnElement[bool]:
-    """The cell's shards that have an example in common with `start` to `stop`."""
-    return sa.and_(of_cell(schema.shard, key), schema.shard.c.start < stop, schema.shard.c.stop > start)
+def sharing(connection: Connection, key: CellKey, examples: Sequence[int]) -> list[Mapping[str, Any]]:
+    """The cell's shards that have one of these examples (in their order)."""
+    wanted, shard = set(examples), schema.shard
+    near = (of_cell(shard, key), shard.c.start <= max(wanted), shard.c.stop > min(wanted))
+    found = connection.execute(sa.select(shard).where(*near)).mappings()
+    return [dict(one) for one in found if not wanted.isdisjoint(shards.examples_of(one))]
+
+
+def delete_shards(connection: Connection, chosen: Sequence[Mapping[str, Any]]) -> None:
+    """Takes these rows of `shard` away; their results, if they have any, stay."""
+    key = schema.shard.primary_key.columns
+    for one in chosen:
+        connection.execute(sa.delete(schema.shard).where(*(column == one[column.name] for column in key)))
 
 
 def of_cell(table: sa.Table, key: CellKey) -> sa.ColumnElement[bool]:

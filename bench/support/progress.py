@@ -128,7 +128,7 @@ class Reporter:
     def _bar(self, what: str, total: float) -> Iterator[Tracker]:
         with self._shown() as bars:
             tracker = Tracker(what, total, lambda tracker: bars.update(
-                task, completed=tracker.done, description=markup(tracker.title)
+                task, completed=tracker.done, total=tracker.total, description=markup(tracker.title)
             ))  # fmt: skip
             task = bars.add_task(markup(what), total=total, tracker=tracker)
             try:

@@ -16,6 +16,7 @@ from attacks.parts.ledger import Ledger, flags_of_logits
 from attacks.parts.observed import Observed, nothing_observed
 from bench.api import ModelSource, flags
 from bench.evaluation.doubts import beats_gradients
+from bench.store.on_sources import OnSource
 from tests.attacks.conftest import Network, a_batch
 from tests.attacks.test_engines import ignore
 
@@ -116,11 +117,22 @@ def test_with_three_classes_dlr_is_undefined_and_the_attack_says_so(engine: Any)
     assert result.success.all()
 
 
+def seen(broken: str) -> OnSource:
+    """From a letter per example: b was broken, s stood, – was not shown."""
+    letters = np.array(list(broken))
+    return OnSource(letters != "–", letters == "b", np.full(len(letters), -1))
+
+
 def test_square_and_noise_that_beat_the_gradients_are_counted() -> None:
-    gradients = [np.array([True, False, False]), np.array([True, True, False])]
-    assert beats_gradients(np.array([True, True, True]), gradients) == 1
-    assert beats_gradients(np.array([True, True, False]), gradients) == 0
-    assert beats_gradients(np.array([True]), []) == 0
+    gradients = [seen("bss"), seen("bbs")]
+    assert beats_gradients(seen("bbb"), gradients) == (1, 3)
+    assert beats_gradients(seen("bbs"), gradients) == (0, 3)
+    assert beats_gradients(seen("b"), []) == (0, 0)
+
+
+def test_what_no_gradient_attack_was_shown_says_nothing_about_gradients() -> None:
+    assert beats_gradients(seen("bbb–"), [seen("s–––"), seen("–––s")]) == (1, 1)
+    assert beats_gradients(seen("bb"), [seen("––")]) == (0, 0)
 
 
 def test_square_beats_gradients_that_are_hidden(network: Any) -> Any:
@@ -128,9 +140,13 @@ def test_square_beats_gradients_that_are_hidden(network: Any) -> Any:
         return network(tf.round(images * 64) / 64)
 
     source, batch = ModelSource("quantised", quantised), a_batch(network, epsilon=0.02)
-    blind = Square(SquareSettings(queries=300, restarts=1)).run(source, batch, ignore).success
-    gradient = Pgd(PgdSettings(steps=10, restarts=1)).run(source, batch, ignore).success
-    assert beats_gradients(blind, [gradient]) > 0
+
+    def result(engine: Any) -> OnSource:
+        broken = engine.run(source, batch, ignore).success
+        return OnSource(np.ones_like(broken), broken, np.full(len(broken), -1))
+
+    blind = result(Square(SquareSettings(queries=300, restarts=1)))
+    assert beats_gradients(blind, [result(Pgd(PgdSettings(steps=10, restarts=1)))])[0] > 0
 
 
 def test_autoattack_says_by_itself_that_its_gradients_are_hidden_and_square_won(network: Any) -> Any:

@@ -169,7 +169,7 @@ def test_a_count_of_the_engine_itself_is_of_all_examples(tmp_path: Path) -> None
         for i in range(N)
     ]  # fmt: skip
     key = filler.cell(board, "pgd", "self", "standard")
-    result = ShardResult(0, N, rows, "test", 1.0, {flags.NOISE_WINS: 9}, (), None, None, {flags.NOISE_WINS: 4})
+    result = ShardResult(rows, "test", 1.0, {flags.NOISE_WINS: 9}, (), None, None, {flags.NOISE_WINS: 4})
     writer.record_shard(filler.database, key, result, N)
     assert doubts.found(filler.database, board)[key[1], key[2]][flags.NOISE_WINS].endswith(f"(9 of {N} examples)")
 
@@ -189,7 +189,7 @@ def test_an_attack_that_succeeds_on_its_source_alone(tmp_path: Path) -> None:
             for i in range(N)
         ]  # fmt: skip
         key = filler.cell(board, attack, "self", "standard")
-        writer.record_shard(filler.database, key, ShardResult(0, N, rows, "test", 1.0, {}, (), None, None), N)
+        writer.record_shard(filler.database, key, ShardResult(rows, "test", 1.0, {}, (), None, None), N)
     names = {cell.attack_id: cell.attack for cell in queries.boards(filler.database)[0].cells}
     found = {names[attack]: words for (attack, _), words in doubts.found(filler.database, board).items()}
     assert flags.NOT_CARRIED_OVER in found["pgd"]

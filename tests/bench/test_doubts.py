@@ -29,9 +29,7 @@ def fill(filler: Filler, board: int, attack: str, broken: np.ndarray, part: int)
         for i in range(N)
     ]  # fmt: skip
     key = filler.cell(board, attack, "self", "standard")
-    writer.record_shard(
-        filler.database, key, ShardResult(0, N, rows, "test", 1.0, {}, PARTS.get(attack, ()), None, None), N
-    )
+    writer.record_shard(filler.database, key, ShardResult(rows, "test", 1.0, {}, PARTS.get(attack, ()), None, None), N)
 
 
 def about(database: Database, board: int) -> set[str]:

@@ -28,7 +28,7 @@ def builder() -> zoo.ZooBuilder:
 def doubts(builder: zoo.ZooBuilder, defence: str, source: str, norm: str) -> dict[str, Any]:
     budget, examples = LAPTOP.health_of(source.partition(":")[0]), datasets.load("cifar10").examples(16)
     count = budget.images
-    seeds = plan.example_seeds(0, "health", 0, count)
+    seeds = plan.example_seeds(0, "health", range(count))
     batch = Batch(examples.unit()[:count], examples.labels[:count], seeds, norm, LAPTOP.epsilon[norm])
     found = SourceProbe().of_source(builder.source(f"{defence}@{source}"), batch, budget)
     assert len(found) == 14, "every check was made"

@@ -13,27 +13,26 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine as Database
 
-from bench import plan
 from bench.store import leases, schema, writer
 from bench.store.database import open_database
 from bench.store.leases import Claims
-from tests.stores import a_board, a_cell, shard
+from tests.stores import a_board, a_cell, shard, shard_of
 
 
 def test_a_shard_is_in_one_pair_of_hands(database: Database) -> None:
     key = a_cell(database, a_board(database, 10), "pgd", "s")
     one, other = Claims(database), Claims(database)
-    assert one.take(key, 0, 4)
-    assert not other.take(key, 0, 4)
-    assert not other.take(key, 2, 6)  # another shard size
-    assert other.take(key, 4, 8)
-    assert one.take(key, 0, 4), "one's own claim is no obstacle"
+    assert one.take(key, range(4))
+    assert not other.take(key, range(4))
+    assert other.take(key, range(2, 6)) == [4, 5], "another shard size: what is free of it"
+    assert other.take(key, range(4, 8))
+    assert one.take(key, range(4)), "one's own claim is no obstacle"
     assert leases.waiting_for(database, [key]) == 2
     assert writer.record_shard(database, key, shard(0, [True] * 4), 10)
-    assert not other.take(key, 0, 4), "stored"
+    assert not other.take(key, range(4)), "stored"
     other.release()
     assert leases.waiting_for(database, [key]) == 0
-    assert one.take(key, 4, 8)
+    assert one.take(key, range(4, 8))
 
 
 def elsewhere(claims: Claims) -> None:
@@ -48,10 +47,10 @@ def test_a_claim_of_another_machine_ends_by_itself_and_is_taken_over(
     lost, heir = Claims(database), Claims(database)
     elsewhere(lost)
     monkeypatch.setattr(leases, "SECONDS", 0.4)
-    assert lost.take(key, 0, 2)
-    assert not heir.take(key, 0, 2)
+    assert lost.take(key, range(2))
+    assert not heir.take(key, range(2))
     time.sleep(0.5)
-    assert heir.take(key, 0, 2)
+    assert heir.take(key, range(2))
     assert writer.record_shard(database, key, shard(0, [True, True]), 4)
     assert not writer.record_shard(database, key, shard(0, [False, True]), 4), "the lost driver comes back: too late"
     with database.connect() as connection:
@@ -65,11 +64,11 @@ def test_a_claim_is_kept_by_renewing_it(database: Database, monkeypatch: pytest.
     slow, other = Claims(database), Claims(database)
     elsewhere(slow)
     monkeypatch.setattr(leases, "SECONDS", 1.0)
-    assert slow.take(key, 0, 2)
+    assert slow.take(key, range(2))
     for _ in range(8):
         time.sleep(0.2)
         slow.renew()
-    assert not other.take(key, 0, 2)
+    assert not other.take(key, range(2))
 
 
 @pytest.mark.parametrize("hours", [-24, 24])
@@ -78,17 +77,17 @@ def test_a_clock_that_jumps_does_no_harm(database: Database, monkeypatch: pytest
     key = a_cell(database, a_board(database, 4), "pgd", "s")
     one, other = Claims(database), Claims(database)
     elsewhere(one)
-    assert one.take(key, 0, 2)
+    assert one.take(key, range(2))
     true = leases.clock
     monkeypatch.setattr(leases, "clock", lambda connection: true(connection) + hours * 3600.0)
-    assert other.take(key, 0, 2)
+    assert other.take(key, range(2))
     assert writer.record_shard(database, key, shard(0, [True, False]), 4)
     assert not writer.record_shard(database, key, shard(0, [True, False]), 4)
-    assert writer.done_ranges(database, key) == [(0, 2)]
+    assert writer.done_examples(database, key) == {0, 1}
 
 
 def claim_and_sleep(url: str, key: writer.CellKey, ready: Any) -> None:
-    assert Claims(open_database(url, create=False)).take(key, 0, 2)
+    assert Claims(open_database(url, create=False)).take(key, range(2))
     ready.set()
     time.sleep(600)
 
@@ -104,11 +103,11 @@ def test_the_claim_of_a_killed_driver_of_this_machine_is_free_at_once(new_url: C
     driver.start()
     assert ready.wait(60)
     heir = Claims(database)
-    assert not heir.take(key, 0, 2)
+    assert not heir.take(key, range(2))
     assert driver.pid is not None
     os.kill(driver.pid, signal.SIGKILL)
     driver.join(60)
-    assert heir.take(key, 0, 2)
+    assert heir.take(key, range(2))
 
 
 def drive(url: str, keys: list[writer.CellKey], size: int, counts: Any) -> None:
@@ -116,13 +115,14 @@ def drive(url: str, keys: list[writer.CellKey], size: int, counts: Any) -> None:
     database = open_database(url, create=False)
     claims, made = Claims(database), 0
     while True:
-        left = [(k, r) for k in keys for r in plan.shards(60, writer.done_ranges(database, k), size)]
-        if not left:
+        left = {k: sorted(set(range(60)) - writer.done_examples(database, k)) for k in keys}
+        if not any(left.values()):
             break
-        for key, (start, stop) in left:
-            if claims.take(key, start, stop):
-                time.sleep(0.002)
-                made += writer.record_shard(database, key, shard(start, [i % 3 > 0 for i in range(start, stop)]), 60)
+        for key, examples in left.items():
+            for first in range(0, len(examples), size):
+                if free := claims.take(key, examples[first : first + size]):
+                    time.sleep(0.002)
+                    made += writer.record_shard(database, key, shard_of(free, [i % 3 > 0 for i in free]), 60)
     counts.put(made)
 
 
@@ -163,3 +163,16 @@ def test_drivers_that_start_at_once_on_an_empty_database_agree(new_url: Callable
     for driver in drivers:
         driver.join(60)
         assert driver.exitcode == 0
+
+
+def test_claims_of_some_examples_among_others(database: Database) -> None:
+    """What still stands has gaps: two drivers share it example by example."""
+    key = a_cell(database, a_board(database, 12), "pgd", "s")
+    one, other = Claims(database), Claims(database)
+    assert one.take(key, [1, 4, 9]) == [1, 4, 9]
+    assert other.take(key, [0, 1, 2, 9, 11]) == [0, 2, 11]
+    assert one.take(key, [0, 1, 2]) == [1], "one's own, and not the other's"
+    assert writer.record_shard(database, key, shard_of([0, 2, 11], [True, False, True]), 12)
+    assert writer.done_examples(database, key) == {0, 2, 11}
+    assert one.take(key, range(12)) == [1, 3, 4, 5, 6, 7, 8, 9, 10]
+    assert leases.waiting_for(database, [key]) == 1, "one claim gave way to the other"

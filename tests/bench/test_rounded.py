@@ -258,7 +258,7 @@ def test_it_is_in_tables_and_files_and_on_the_page(world: Path, tmp_path: Path) 
 def judged_rounded(start: int, correct: list[bool], rounded: list[bool | None]) -> writer.ShardResult:
     made = shard(start, correct)
     rows = [{**row, "rounded": None if one is None else int(one)} for row, one in zip(made.rows, rounded, strict=True)]
-    return writer.ShardResult(start, made.stop, rows, "test", 1.0, {}, (), None, None)
+    return writer.ShardResult(rows, "test", 1.0, {}, (), None, None)
 
 
 def test_only_what_was_judged_as_a_whole_has_a_number(database: Database) -> None:

@@ -95,7 +95,7 @@ def test_a_cell_that_is_not_complete_does_not_count(database: Database) -> None:
     half = a_cell(database, board, "square", "s")
     writer.record_shard(database, half, shard(0, [False, False]), 4)
     failed = a_cell(database, board, "mt", "s")
-    writer.fail_shard(database, failed, 0, 4, "test", "out of memory")
+    writer.fail_shard(database, failed, range(4), "test", "out of memory")
     (found,) = queries.boards(database)
     assert (found.best_known, found.partial, len(found.left_out)) == (3, True, 2)
     assert "square" not in found.best_adversary
@@ -113,7 +113,7 @@ def test_a_shard_is_stored_once_whatever_happens(database: Database) -> None:
     writer.record_shard(database, key, shard(0, [True, False]), 4)
     writer.record_shard(database, key, shard(0, [True, False]), 4)
     writer.record_shard(database, key, shard(1, [True, True]), 4)  # another driver, with other shard bounds
-    assert writer.done_ranges(database, key) == [(0, 2)]
+    assert writer.done_examples(database, key) == {0, 1}
     writer.record_shard(database, key, shard(2, [True, True]), 4)
     with database.connect() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(schema.result)).scalar() == 4
@@ -133,7 +133,7 @@ def test_a_failed_shard_leaves_no_rows(database: Database) -> None:
     bad.rows[1]["pred"] = None  # type: ignore[index]
     with pytest.raises(sa.exc.IntegrityError):
         writer.record_shard(database, key, bad, 4)
-    assert writer.done_ranges(database, key) == []
+    assert writer.done_examples(database, key) == set()
     with database.connect() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(schema.result)).scalar() == 0
 
@@ -219,7 +219,7 @@ def test_a_server_that_goes_and_comes_back_costs_nothing(postgres: Any, caplog: 
     postgres.stop()
     threading.Timer(2.5, postgres.start).start()
     assert writer.record_shard(database, key, shard(0, [True, False]), 4)
-    assert writer.done_ranges(database, key) == [(0, 2)]
+    assert writer.done_examples(database, key) == {0, 1}
     assert "trying for another" in caplog.text
     database.dispose()
 
@@ -254,7 +254,7 @@ def test_a_server_whose_disk_is_full_says_so(postgres: Any) -> None:
             user_errors(url),
         ):
             writer.record_shard(database, key, whole, 4000)
-        assert writer.done_ranges(database, key) == []
+        assert writer.done_examples(database, key) == set()
         filler.unlink()
         assert writer.record_shard(database, key, whole, 4000)
         database.dispose()

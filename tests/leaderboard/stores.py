@@ -193,7 +193,7 @@ class Filler:
             for i in range(stop)
         ]
         writer.record_shard(
-            self.database, key, ShardResult(0, stop, rows, "test", 1.0, {}, PARTS.get(attack, ()), file, digest), n
+            self.database, key, ShardResult(rows, "test", 1.0, {}, PARTS.get(attack, ()), file, digest), n
         )
         return key
 
@@ -244,7 +244,7 @@ def paper_like(folder: Path, n: int = 60, surrogates: int = 4) -> Filler:
             if name == "jpeg-23":
                 filler.fill(board, "fab", source, strategy, share, strength, upto=n // 2)
                 writer.fail_shard(
-                    filler.database, filler.cell(board, "apgd-t", source, strategy), 0, n, "w", "out of memory"
+                    filler.database, filler.cell(board, "apgd-t", source, strategy), range(n), "w", "out of memory"
                 )
                 key = filler.cell(board, "pgd", source, strategy)
                 writer.set_doubts(
@@ -323,6 +323,6 @@ def hostile(folder: Path, n: int = 10) -> Filler:
         filler.fill(board, HOSTILE, HOSTILE + ":2", HOSTILE[:50], 0.4, strength)
         filler.fill(board, HOSTILE + "o", HOSTILE, HOSTILE[:50], 0.4, strength, inside=False)
         writer.fail_shard(
-            filler.database, filler.cell(board, HOSTILE + "f", HOSTILE, HOSTILE[:50]), 0, n, HOSTILE, HOSTILE
+            filler.database, filler.cell(board, HOSTILE + "f", HOSTILE, HOSTILE[:50]), range(n), HOSTILE, HOSTILE
         )
     return filler

@@ -77,7 +77,7 @@ class Models:
         pair, images = self._pair(name), examples.unit()
         # One restart: it is a direction that is wanted, no evaluation.
         engine = registry.engine(pair.engine, {**dataclasses.asdict(pair.settings), "restarts": 1})
-        seeds = plan.example_seeds(self.contest.spec.seed, self.identity(name), 0, len(examples))
+        seeds = plan.example_seeds(self.contest.spec.seed, self.identity(name), range(len(examples)))
         attacked = engine.run(
             self.source(name), Batch(images, examples.labels, seeds, "l2", epsilon), lambda done: None
         )
