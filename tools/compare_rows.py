@@ -36,7 +36,7 @@ NOT_COMPARED = {
     "attack": ("id", "about_json"),
     "source": ("id", "about_json"),
     "board": ("id", "defence_id"),
-    "cell": ("board_id", "attack_id", "source_id", "run_id", "seconds", "updated", "imported"),
+    "cell": ("board_id", "attack_id", "source_id", "run_id", "seconds", "updated", "imported", "scope"),
     "result": ("board_id", "attack_id", "source_id", "example_idx"),
 }
 """What may differ: ids, which are replaced by names; words for people; and when, how fast and by whom it was done."""

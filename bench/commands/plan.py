@@ -113,6 +113,15 @@ def _print(found: Forecast, spec: Spec) -> None:
         f"{found.defence}: {found.cells} cells, at most {count.gradients:,} gradients, {count.queries:,} "
         f"queries and {count.transforms:,} transforms; about {duration(found.seconds)} on this machine"
     )
+    for norm, steps in found.steps.items():
+        told = ", ".join(f"{step.name} {step.examples}" for step in steps)
+        click.echo(f"{found.defence}: order on survivors in {norm}, and how many are expected to reach each: {told}")
+    everything, survivors = found.by_scope.values()
+    unknown = "" if found.measured else " at most: nothing was measured of this defence, as if no attack broke anything"
+    click.echo(
+        f"{found.defence}: from nothing, with scope all about {duration(everything)}, with scope survivors about "
+        f"{duration(survivors)}{f' ({survivors / everything:.2f} of it)' if everything else ''}{unknown}"
+    )
     click.echo(
         f"{found.defence}: training its {training.models} models, if none is there yet: {training.passes:,} passes, "
         f"about {duration(training.seconds)}"

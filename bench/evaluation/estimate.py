@@ -9,7 +9,7 @@ import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from bench import registry
+from bench import order, registry
 from bench.api import SourceDescription
 from bench.evaluation.calibration import Calibration, defended, recipe_of
 from bench.plan import Model, Pair
@@ -61,16 +61,44 @@ def lines(pairs: Sequence[Pair], left: Mapping[str, int], cells: int, calibratio
     found: dict[tuple[str, str], Line] = {}
     for pair in pairs:
         examples, each = left[pair.name], budget(pair)
-        once = calibration.source(model.description for model in pair.models)
         kind = f"{pair.description.kind} (reference)" if pair.reference else pair.description.kind
         count = each.times(examples) + Count(transforms=examples)  # judging an image transforms it once
-        seconds = examples * (each.gradients * once.gradient + each.queries * once.query + calibration.judging())
+        seconds = examples * seconds_of(pair, calibration)
         before = found.get((pair.engine, kind), Line(pair.engine, kind, 0, 0, Count(), 0.0))
         found[pair.engine, kind] = Line(
             pair.engine, kind, before.cells + cells, before.examples + examples, before.count + count,
             before.seconds + seconds,
         )  # fmt: skip
     return sorted(found.values(), key=lambda line: -line.seconds)
+
+
+def seconds_of(pair: Pair, calibration: Calibration) -> float:
+    """The most that an attack on one example takes, with judging its image."""
+    each, once = budget(pair), calibration.source(model.description for model in pair.models)
+    return each.gradients * once.gradient + each.queries * once.query + calibration.judging()
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """An attack in its place in the order of a run on survivors."""
+
+    name: str
+    examples: int
+    """That are expected to stand before it, as on training images (`bench.order`); all where nothing was measured."""
+    seconds: float
+    seconds_on_all: float
+    """If it were shown every example."""
+
+
+def steps(defence: str, norm: str, pairs: Sequence[Pair], examples: int, calibration: Calibration) -> list[Step]:
+    """What is expected of a run on survivors of so many examples in one norm."""
+    ordered = order.of(defence, norm, pairs)
+    shares = order.left_before(defence, norm, ordered)
+    found = []
+    for pair, share in zip(ordered, shares, strict=True):
+        count, once = round(share * examples), seconds_of(pair, calibration)
+        found.append(Step(pair.name, count, count * once, examples * once))
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

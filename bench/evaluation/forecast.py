@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sqlalchemy.engine import Engine as Database
 
+from bench import order
 from bench.api import UsageError
 from bench.data import datasets
 from bench.data.datasets import Dataset
 from bench.evaluation import contest, estimate
 from bench.evaluation.calibration import Calibration
-from bench.evaluation.estimate import Count, Line, Training
+from bench.evaluation.estimate import Count, Line, Step, Training
 from bench.evaluation.session import Planned, Request
 from bench.store import queries
+from bench.store.schema import ALL, SURVIVORS
 from bench.support.progress import Say
 
 ALL_TRAINING_IMAGES = 50_000
@@ -28,6 +30,10 @@ class Forecast:
     defence: str
     lines: Sequence[Line]
     training: Training
+    steps: Mapping[str, Sequence[Step]]
+    """By norm: the attacks in the order of a run on survivors, and what is expected of them on all examples."""
+    measured: bool
+    """Whether that order was measured for this defence in every norm."""
     stand_ins: Mapping[str, str]
     """Networks that were timed by cheaper ones, and by which."""
 
@@ -42,6 +48,12 @@ class Forecast:
     @property
     def seconds(self) -> float:
         return sum(line.seconds for line in self.lines)
+
+    @property
+    def by_scope(self) -> dict[str, float]:
+        """Seconds of a run from nothing, by its scope: at most on all examples, and as expected on survivors."""
+        steps = [step for steps in self.steps.values() for step in steps]
+        return {ALL: sum(step.seconds_on_all for step in steps), SURVIVORS: sum(step.seconds for step in steps)}
 
 
 def forecasts(request: Request, plans: Sequence[Planned], database: Database | None, say: Say) -> Iterator[Forecast]:
@@ -62,7 +74,9 @@ def forecasts(request: Request, plans: Sequence[Planned], database: Database | N
             calibration,
             one.brought is None and request.weights is None,
         )
-        yield Forecast(one.defence, lines, training, calibration.stand_ins)
+        steps = {norm: estimate.steps(name, norm, one.pairs, spec.examples, calibration) for norm in spec.norms}
+        measured = all(order.rows(name, norm) for norm in spec.norms)
+        yield Forecast(one.defence, lines, training, steps, measured, calibration.stand_ins)
 
 
 def _training_images(images: Dataset) -> int:

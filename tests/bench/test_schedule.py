@@ -50,7 +50,9 @@ class Driver:
         work = self.hand.pop(place % len(self.hand))
         self.store.rows[work.cell] |= set(work.examples)
         self.store.claimed[work.cell] -= set(work.examples)
-        self.schedule.finished(work.cell, work.examples, [e for e in work.examples if not self.store.right[work.cell, e]])
+        self.schedule.finished(
+            work.cell, work.examples, [e for e in work.examples if not self.store.right[work.cell, e]]
+        )
 
     def die(self) -> None:
         for work in self.hand:
