@@ -63,6 +63,8 @@ class Choice:
     """Whether the attacker has a key to try."""
     outside: bool = False
     """Whether pairs outside the threat model may run."""
+    left_out: frozenset[str] = frozenset()
+    """Engines on kinds of sources (`square@nominal`) that `all` does not mean."""
 
 
 def requested(
@@ -75,7 +77,8 @@ def requested(
 ) -> list[Pair]:
     """The pairs that attack requests mean for a requested defence, `name[setting=value,…]`, under a run's settings."""
     name, defence = spec.defence(request)
-    choice = Choice(spec.engines, spec.budgets, spec.strategies(name), own_models, guess, outside)
+    left_out = spec.left_out_of(name)
+    choice = Choice(spec.engines, spec.budgets, spec.strategies(name), own_models, guess, outside, left_out)
     found = pairs(attacks, name, defence, choice)
     if not defence.keyed or not {ALL, EVERYTHING} & set(attacks):
         return found
@@ -114,7 +117,8 @@ def reference_notice(found: Sequence[Pair]) -> str | None:
 
 def required(spec: Spec, defence_name: str, defence: Defence) -> tuple[str, ...]:
     """The names of the pairs that an evaluation under a run's settings must have: what `all` means, by engine and source."""
-    choice = Choice(spec.engines, spec.budgets, spec.strategies(defence_name))
+    left_out = spec.left_out_of(defence_name)
+    choice = Choice(spec.engines, spec.budgets, spec.strategies(defence_name), left_out=left_out)
     return tuple(sorted({pair.name for pair in pairs([ALL], defence_name, defence, choice)}))
 
 
@@ -218,10 +222,21 @@ class Planner:
         return self._strategies[offer.strategy].describe(offer.source, self._defence).answers_as
 
     def _everything(self, beyond: bool) -> list[Combination]:
-        offers = self.offered
         if beyond:
-            offers = [*offers, *self._offers(s for s, strategy in self._strategies.items() if strategy.beyond)]
-        return self._combined(_engines(beyond), offers)
+            more = self._offers(s for s, strategy in self._strategies.items() if strategy.beyond)
+            return self._combined(_engines(beyond=True), [*self.offered, *more])
+        for pair in self._choice.left_out:
+            engine, _, kind = pair.partition("@")
+            registry.entry("attacks", engine)  # an unknown one is refused
+            if not kind:
+                raise UsageError(
+                    f"left_out has '{pair}'; it must be an engine on a kind of source, such as square@nominal"
+                )
+        found = self._combined(_engines(), self.offered)
+        return [one for one in found if f"{one.engine}@{self._kind(one.offer)}" not in self._choice.left_out]
+
+    def _kind(self, offer: Offer) -> str:
+        return self._strategies[offer.strategy].describe(offer.source, self._defence).kind
 
     def _whole_strategy(self, request: str, name: str) -> list[Combination]:
         """Every engine on every source of a strategy; where the sources give no gradient, the engines that need none."""

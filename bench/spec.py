@@ -48,6 +48,8 @@ class Spec:
     """Attacks outside the threat model that `all` adds against keyed defences: what they leave is what a key is worth."""
     scope: str = "all"
     """Which examples an attack is shown: all of them, or the `survivors` of the attacks before it."""
+    left_out: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    """By defence or `all`: engines on kinds of sources (`square@nominal`) that `all` leaves out and `everything` has."""
 
     def defence(self, request: str) -> tuple[str, Defence]:
         """The defence that `name[setting=value,…]` asks for, under the run's settings: its name, and the plug-in."""
@@ -59,6 +61,10 @@ class Spec:
         layers = (self.against.get("all", {}), self.against.get(defence, {}))
         names = {name for layer in layers for name in layer}
         return {name: {k: v for layer in layers for k, v in layer.get(name, {}).items()} for name in sorted(names)}
+
+    def left_out_of(self, defence: str) -> frozenset[str]:
+        """The engines on kinds of sources that `all` leaves out against this defence."""
+        return frozenset((*self.left_out.get("all", ()), *self.left_out.get(defence, ())))
 
     def health_of(self, kind: str) -> HealthBudget:
         """How much is checked of a source of this kind, and of the attacks on it."""
@@ -147,6 +153,7 @@ def resolve(
         gallery=values.get("gallery", {}),
         reference=tuple(values.get("reference", ())),
         scope=scope or values.get("scope", "all"),
+        left_out=values.get("left_out", {}),
     )
     if spec.scope not in SCOPES:
         given = "scope" if scope is None else "--scope"
@@ -165,17 +172,25 @@ _TABLES = {
 
 def _check_types(preset: str, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
-        if name in _TABLES and not _is_table(value, _TABLES[name]):
+        if name == "left_out":
+            if isinstance(value, dict) and all(_is_list_of_text(one) for one in value.values()):
+                continue
+            wanted = 'a table of lists of attacks, such as linac = ["square@nominal"]'
+        elif name in _TABLES and not _is_table(value, _TABLES[name]):
             wanted = "a table" + " of tables" * (_TABLES[name] - 1)
         elif name in ("examples", "seed") and (not isinstance(value, int) or isinstance(value, bool)):
             wanted = "a whole number"
         elif name in ("dataset", "description", "scope") and not isinstance(value, str):
             wanted = "text"
-        elif name == "reference" and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+        elif name == "reference" and not _is_list_of_text(value):
             wanted = 'a list of attacks, such as ["pgd@key-leaked"]'
         else:
             continue
         raise UsageError(f"preset {preset}: {name} is {str(value)[:60]!r}; it must be {wanted} (docs/presets.md)")
+
+
+def _is_list_of_text(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def _is_table(value: Any, depth: int) -> bool:

@@ -5,9 +5,10 @@ python -m tools.kill_test [--kills 20] [--examples 200] [--seed 0] [--drivers 1]
                            [--batch-size 7 --batch-size 64] [--run '--executor ray --workers 2']
 
 Of several sizes each start takes the next. With --scope survivors the rows are also compared with those of a run on
-everything: every one must be there, value for value, and Best Known the same. With --drivers 2 two runs work on one database at once, and one of them is killed each time. --db is an empty database
-for the killed runs; without it they have an SQLite file. --run has more options for them. In the end the rows have to
-be the same, value for value, every example has to be in one shard, and `bench verify` has to find nothing.
+everything: every one must be there, value for value, and Best Known the same. With --drivers 2 two runs work on one
+database at once, and one of them is killed each time. --db is an empty database for the killed runs; without it they
+have an SQLite file. --run has more options for them. In the end the rows have to be the same, value for value, every
+example has to be in one shard, and `bench verify` has to find nothing.
 """
 
 from __future__ import annotations

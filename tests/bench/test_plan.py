@@ -212,6 +212,23 @@ def reference_rows(preset: str, defence: str, *attacks: str, outside: bool = Fal
     return [pair.name for pair in found if pair.reference]
 
 
+def test_a_preset_may_leave_cells_out_of_all() -> None:
+    by = spec.resolve("laptop")
+    less = dataclasses.replace(by, left_out={"all": ["square@nominal"], "linac": ["aa@surrogate"], "none": ["mt@self"]})
+
+    def meant(request: str, settings: spec.Spec) -> set[str]:
+        return {pair.name for pair in plan.requested(settings, "linac", [request])}
+
+    gone = {"square@nominal", "aa@surrogate:1", "aa@surrogate:2"}
+    assert meant("all", by) - meant("all", less) == gone
+    assert meant("everything", less) == meant("everything", by)
+    assert meant("square@nominal", less) == {"square@nominal"}
+    assert set(plan.required(by, *by.defence("linac"))) - set(plan.required(less, *less.defence("linac"))) == gone
+    for odd, said in (("sqare@nominal", "did you mean 'square'"), ("square", "left_out has 'square'")):
+        with pytest.raises(UsageError, match=said):
+            meant("all", dataclasses.replace(by, left_out={"linac": [odd]}))
+
+
 def test_all_has_the_reference_rows_of_the_preset_where_there_is_a_key() -> None:
     both = ["pgd@key-leaked", "square@query"]
     for preset in ("laptop", "smoke"):
