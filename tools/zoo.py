@@ -3,6 +3,7 @@
 python tools/zoo.py                      all of them, one after the other; interrupted, it goes on where it was
 python tools/zoo.py linac linac@bypass   only these
 python tools/zoo.py --preset FILE.toml   by the recipes of another preset than the default
+python tools/zoo.py --into FOLDER        into another folder than bench/zoo, which keeps what is to ship later
 
 Each is kept in half precision as soon as it is trained, and what is trained later starts from, or attacks, exactly
 what ships. The accuracies of the manifest are of the halves, on all test images.
@@ -15,6 +16,7 @@ import functools
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -58,7 +60,7 @@ def main(wanted: list[str], preset: str) -> None:
     if odd := [name for name in wanted if name not in known]:
         sys.exit(f"'{odd[0]}' is not in the zoo; it has {', '.join(known)}")
     devices.configure(training=True)
-    found = {entry.name: artifacts.find(entry.fingerprint) for entry in _listed()}
+    found = {entry.name: artifacts.find(entry.fingerprint) for entry in zoo.manifest()}
     for name in known:
         if not wanted or name in wanted:
             keep_both(name, by)
@@ -88,10 +90,6 @@ def keep_both(name: str, by: Spec) -> None:
         copies.all(progress_lines(print))
 
 
-def _listed() -> list[zoo.ZooEntry]:
-    return zoo.manifest() if zoo.MANIFEST.exists() else []
-
-
 def obtained(name: str, by: Spec) -> Artifact:
     """The model of this name in the zoo; trained, put there and measured if need be."""
     identity = zoo.ZooBuilder(by, VAULT, print, may_train=True).fingerprint(name)
@@ -99,7 +97,7 @@ def obtained(name: str, by: Spec) -> Artifact:
     assert artifact is not None
     if artifact.path.parent != artifacts.ZOO:
         halve(artifact)
-    if identity not in {entry.fingerprint for entry in _listed()}:
+    if identity not in {entry.fingerprint for entry in zoo.manifest()}:
         accuracy = zoo.ZooBuilder(by, VAULT, print).accuracy(name)
         _record(identity, clean_accuracy=accuracy)
     artifact = artifacts.find(identity)
@@ -132,5 +130,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Trains the models that come with the package.")
     parser.add_argument("names", nargs="*", help="only these")
     parser.add_argument("--preset", default="laptop", help="whose recipes")
+    parser.add_argument("--into", type=Path, default=artifacts.ZOO, help="the folder of the models and their manifest")
     asked = parser.parse_args()
+    artifacts.ZOO = asked.into.resolve()
     main(asked.names, asked.preset)

@@ -17,7 +17,6 @@ from bench.spec import Spec
 from bench.support.fingerprint import of_file
 from bench.vault.base import Vault
 
-MANIFEST = artifacts.ZOO / "manifest.json"
 TOLERANCE = 0.001
 """How far an accuracy may be from the manifest's: other processors round otherwise."""
 
@@ -39,7 +38,9 @@ class ZooEntry:
 
 
 def manifest() -> list[ZooEntry]:
-    return [ZooEntry(**entry) for entry in json.loads(MANIFEST.read_text())]
+    """What the zoo holds; nothing if there is none yet."""
+    path = artifacts.ZOO / "manifest.json"
+    return [ZooEntry(**entry) for entry in json.loads(path.read_text())] if path.exists() else []
 
 
 def write_manifest(names: Iterable[str], found: Mapping[str, artifacts.Artifact]) -> None:
@@ -62,7 +63,9 @@ def write_manifest(names: Iterable[str], found: Mapping[str, artifacts.Artifact]
                 record,
             )
         )
-    MANIFEST.write_text(json.dumps([dataclasses.asdict(entry) for entry in entries], indent=1) + "\n")
+    (artifacts.ZOO / "manifest.json").write_text(
+        json.dumps([dataclasses.asdict(entry) for entry in entries], indent=1) + "\n"
+    )
 
 
 class ZooBuilder:

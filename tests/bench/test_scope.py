@@ -16,8 +16,9 @@ from tools.compare_rows import Rows, snapshot
 pytestmark = pytest.mark.needs_process
 
 RUN = (
-    "run", "--defence", "block-shuffle", "--preset", "smoke", "--norm", "l2", "--examples", "14", "--outside-threat-model",
-    "--attack", "mt", "--attack", "pgd[steps=5]", "--attack", "pgd[steps=5]@key-leaked", "--attack", "square[queries=20]@query",
+    "run", "--defence", "block-shuffle", "--preset", "smoke", "--norm", "l2", "--examples", "14",
+    "--attack", "mt", "--attack", "pgd[steps=5]", "--attack", "pgd[steps=5]@key-leaked",
+    "--attack", "square[queries=20]@query", "--outside-threat-model",
 )  # fmt: skip
 
 
