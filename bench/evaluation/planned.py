@@ -66,6 +66,8 @@ class PlannedBoard:
     cells: Sequence[PlannedCell]
     schedule: Schedule
     on_survivors: bool
+    shares: Sequence[float]
+    """What is expected to stand before each cell."""
 
     def refresh(self, database: Database) -> None:
         """Has the schedule know what the store knows."""
@@ -93,7 +95,8 @@ def planned(database: Database, run_id: int, contest: Contest, pairs: Sequence[P
         cells = [_cell(database, run_id, contest, pair, norm, board_id, row) for pair in (None, *chosen)]
         inside = [cell.inside_threat_model for cell in cells]
         schedule = Schedule(len(contest.examples), inside, spec.scope)
-        board = PlannedBoard(board_id, cells, schedule, spec.scope == SURVIVORS)
+        shares = [1.0, *order.left_before(contest.defence_name, norm, chosen)]
+        board = PlannedBoard(board_id, cells, schedule, spec.scope == SURVIVORS, shares)
         board.refresh(database)
         boards.append(board)
     return boards

@@ -237,11 +237,13 @@ class Run:
             tracker.total = tracker.done - reported.total() + self._work_left(boards, places)
             self._announce(shard.board, places[shard.board.id], announced)
 
-    def _work_left(self, boards: Sequence[PlannedBoard], places: Mapping[int, Sequence[int]]) -> int:
+    def _work_left(self, boards: Sequence[PlannedBoard], places: Mapping[int, Sequence[int]]) -> float:
+        """What is left, in the engines' units, by how many examples are expected to reach each cell."""
         return sum(
-            board.cells[place].work(int(board.schedule.left(place).sum()))
+            board.cells[place].work(1) * count
             for board in boards
-            for place in places[board.id]
+            for place, count in enumerate(board.schedule.expected(board.shares))
+            if place in places[board.id]
         )
 
     def _wait(self, board: PlannedBoard) -> None:

@@ -87,6 +87,18 @@ class Schedule:
         """Which examples (N, bool) may still go through the cell, as far as is known."""
         return np.asarray(self._wanted(cell) & ~self._failed[cell])
 
+    def expected(self, shares: Sequence[float]) -> list[float]:
+        """How many examples each cell is still expected to be shown; `shares` are what is expected to stand before each.
+
+        An example that has come as far as one cell reaches a later one in the proportion of their shares.
+        """
+        left = np.stack([self.left(cell) for cell in range(len(self._inside))])
+        if not self._survivors:
+            return [float(count) for count in left.sum(axis=1)]
+        standing = np.maximum(np.asarray(shares, float), 1e-6)
+        here = np.where(left.any(axis=0), standing[left.argmax(axis=0)], 1.0)
+        return [float((left[cell] * np.minimum(share / here, 1.0)).sum()) for cell, share in enumerate(standing)]
+
     def complete(self, cell: int) -> bool:
         """Whether the cell has a row of every example that it needs."""
         return not self._wanted(cell).any()

@@ -138,3 +138,15 @@ def test_what_somebody_else_has_is_waited_for_and_looked_at_again() -> None:
     schedule.refresh([{0, 1, 2, 3}, set()], {0, 3})
     assert not schedule.waiting([0, 1])
     assert schedule.next([0, 1], 4) == Work(1, (1, 2))
+
+
+def test_what_is_expected_goes_by_the_shares_that_stand() -> None:
+    schedule = Schedule(10, [True, True, True], SURVIVORS)
+    np.testing.assert_allclose(schedule.expected([1.0, 0.5, 0.2]), [10, 5, 2])
+    schedule.finished(0, range(4), [0, 1])
+    # Two of the four go on from the second cell, six are at the first.
+    np.testing.assert_allclose(schedule.expected([1.0, 0.5, 0.2]), [6, 2 + 3, 2 * 0.4 + 6 * 0.2])
+    np.testing.assert_allclose(Schedule(10, [True, True], ALL).expected([1.0, 0.5]), [10, 10])
+    last = Schedule(2, [True, True], SURVIVORS)
+    last.finished(0, [0, 1], [1])
+    np.testing.assert_allclose(last.expected([1.0, 0.0]), [0, 1], err_msg="what stands against expectation is counted")
