@@ -93,6 +93,7 @@ def planned(database: Database, run_id: int, contest: Contest, pairs: Sequence[P
         board_id = writer.ensure(database, schema.board, {**row, "defence_id": defence_id})
         chosen = order.of(contest.defence_name, norm, pairs) if spec.scope == SURVIVORS else pairs
         cells = [_cell(database, run_id, contest, pair, norm, board_id, row) for pair in (None, *chosen)]
+        completeness.update(database, board_id)  # results that gave way may have been what broke others' examples
         inside = [cell.inside_threat_model for cell in cells]
         schedule = Schedule(len(contest.examples), inside, spec.scope)
         shares = [1.0, *order.left_before(contest.defence_name, norm, chosen)]

@@ -1,8 +1,9 @@
 """What a run does next: which examples of which cell, by what is stored, broken and failed. Pure: no store, no clock.
 
-Under the scope `all` every cell is shown every example. Under `survivors` an example goes through the cells in their
-order until the referee has seen it broken, and then through none of the rest; what is outside the threat model is
-shown what has gone through all the others and stands. So an example's way depends on that example alone.
+Under the scope `all` every cell is shown every example. Under `survivors` the first cell is, that of the unperturbed
+images; then an example goes through the cells in their order until the referee has seen it broken, and through none of
+the rest. What is outside the threat model is shown what has gone through all the others and stands. So an example's way
+depends on that example alone.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class Schedule:
     def _wanted(self, cell: int) -> np.ndarray:
         """The examples (N, bool) that the cell has no row of and needs one of."""
         missing = ~self._stored[cell]
-        return np.asarray(missing & ~self._broken if self._survivors else missing)
+        return np.asarray(missing & ~self._broken if self._survivors and cell else missing)
 
     def _ready(self, cell: int) -> np.ndarray:
         ready = self.left(cell) & ~self._in_hand[cell] & ~self._elsewhere[cell]

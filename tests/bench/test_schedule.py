@@ -83,7 +83,7 @@ def test_every_way_leads_to_the_same_rows(seed: int, scope: str, data: st.DataOb
     random = np.random.default_rng(seed)
     n_cells, n = random.integers(1, 6), int(random.integers(1, 14))
     right = random.random((n_cells, n)) < random.random()
-    inside = [bool(own) for own in random.random(n_cells) < 0.8]
+    inside = [True, *(bool(own) for own in random.random(n_cells - 1) < 0.8)]
     store = Store(right, inside)
     sizes = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
     drivers = [Driver(store, scope, size) for size in sizes]
@@ -118,15 +118,24 @@ def test_full_shards_come_first_and_then_the_earliest_cell() -> None:
 
 
 def test_a_cell_that_fails_is_left_out() -> None:
-    schedule = Schedule(4, [True, True], SURVIVORS)
-    schedule.taken(Work(0, (0, 1)), [0, 1])
-    schedule.failed(0, [0, 1])
-    assert schedule.next([0, 1], 4) == Work(0, (2, 3))
-    schedule.give_up(0)
-    assert schedule.next([0, 1], 4) == Work(1, (0, 1, 2, 3))
-    assert not schedule.complete(0)
-    schedule.finished(1, range(4), range(4))
-    assert schedule.complete(0), "what another attack has broken needs no row"
+    schedule = Schedule(4, [True, True, True], SURVIVORS)
+    schedule.finished(0, range(4), [])
+    schedule.taken(Work(1, (0, 1)), [0, 1])
+    schedule.failed(1, [0, 1])
+    assert schedule.next([1, 2], 4) == Work(1, (2, 3))
+    schedule.give_up(1)
+    assert schedule.next([1, 2], 4) == Work(2, (0, 1, 2, 3))
+    assert not schedule.complete(1)
+    schedule.finished(2, range(4), range(4))
+    assert schedule.complete(1), "what another attack has broken needs no row"
+
+
+def test_unperturbed_images_are_all_judged_also_those_that_imported_attacks_have_broken() -> None:
+    schedule = Schedule(4, [True, True, True], SURVIVORS)
+    schedule.refresh([set(), set(), {2, 3}], {3})
+    assert schedule.next([0, 1, 2], 4) == Work(0, (0, 1, 2, 3))
+    schedule.finished(0, range(4), [0])
+    assert schedule.next([0, 1, 2], 4) == Work(1, (1, 2))
 
 
 def test_what_somebody_else_has_is_waited_for_and_looked_at_again() -> None:
