@@ -16,6 +16,7 @@ from leaderboard import svg, words
 from leaderboard.svg import Axis, Point, Range, Series
 
 BEST_KEYS = 10
+_BOUNDS = ("best_known_least", "best_known_most")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +67,7 @@ def surrogates(
             columns=["norm", "sources", "number", "paper"],
         )
         data = data.merge(paper, on=["norm", "sources", "number"], how="outer")
+        data = data[[*(name for name in data if name not in _BOUNDS), *_BOUNDS]]
         data = data.astype({"correct": "Int64", "examples": "Int64"})
     references = [("clean", 100 * clean / n_examples)] if clean is not None else []
     chart = svg.lines(lines, axis, title=title, references=references)
@@ -95,9 +97,7 @@ def _surrogates_frame(norm: str, curves: Mapping[str, Sequence[Bounds]], total: 
             least, most = percent(bounds.least / total), percent(bounds.most / total)
             known = bounds.least if bounds.exact else None
             rows.append((norm, kind, k, known, total, least if bounds.exact else None, least, most))
-    columns = [
-        "norm", "sources", "number", "correct", "examples", "best_known", "best_known_least", "best_known_most",
-    ]  # fmt: skip
+    columns = ["norm", "sources", "number", "correct", "examples", "best_known", *_BOUNDS]
     return pd.DataFrame(rows, columns=columns).astype({"correct": "Int64"})
 
 

@@ -35,6 +35,13 @@ class TableEntry:
         return None if self.count is None or not self.total else self.count / self.total
 
     @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """The shares that it lies between: twice itself if it is known."""
+        if self.bounds is None or not self.total:
+            return self.share, self.share
+        return self.bounds.least / self.total, self.bounds.most / self.total
+
+    @property
     def nothing_left(self) -> bool:
         """Whether nothing at all is known, for no example was left."""
         return self.bounds is not None and (self.bounds.least, self.bounds.most) == (0, self.total)
@@ -65,7 +72,7 @@ class Table:
                 *(percent(one.share) for one in entries),
                 _named(names[1:], (bool(one.reduced) for one in entries)),
                 _named(names[1:], (one.bounds is not None for one in entries)),
-                *(percent(end) for place in bounded for end in _ends(entries[place])),
+                *(percent(end) for place in bounded for end in entries[place].ends),
             ]
             for name, entries in rows
         ]
@@ -76,13 +83,6 @@ class Table:
 def _named(names: Iterable[str], chosen: Iterable[bool]) -> str:
     """The columns of which something is so."""
     return ", ".join(name for name, one in zip(names, chosen, strict=True) if one)
-
-
-def _ends(entry: TableEntry) -> tuple[float | None, float | None]:
-    """The shares that a number lies between: twice itself if it is known."""
-    if entry.bounds is None or not entry.total:
-        return entry.share, entry.share
-    return entry.bounds.least / entry.total, entry.bounds.most / entry.total
 
 
 def ranked(places: Iterable[tuple[str, int]]) -> list[str]:

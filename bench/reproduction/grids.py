@@ -91,7 +91,7 @@ def frame(found: list[Grid]) -> pd.DataFrame:
                     (
                         grid.norm, grid.epsilon, measure, column, ours.count, ours.total or None, percent(ours.share),
                         low and round(low, 2), high and round(high, 2), pair.published, ours.missing,
-                        ours.reduced,
+                        ours.reduced, *map(percent, ours.ends),
                     )
                 )  # fmt: skip
     names = [
@@ -107,6 +107,8 @@ def frame(found: list[Grid]) -> pd.DataFrame:
         "paper",
         "missing",
         "reduced",
+        "least",
+        "most",
     ]
     table = pd.DataFrame(rows, columns=names)
     return table.astype({"correct": "Int64", "examples": "Int64"})
