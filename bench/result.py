@@ -81,7 +81,7 @@ class Result:
         return dict(self.summary.failed)
 
     def cells(self) -> pd.DataFrame:
-        """One row per cell, as in `bench results`: accuracies in percent."""
+        """One row per cell, as in `bench results`: accuracies in percent, and bounds of those that are not known."""
         return frames.cells_frame(self._boards)
 
     def examples(self) -> pd.DataFrame:
@@ -121,4 +121,6 @@ class Result:
 
     def _repr_html_(self) -> str:
         columns = ["norm", "attack", "source", "accuracy", "low", "high", "status", "doubts"]
+        if any(cell.on_survivors for board in self._boards for cell in board.cells):  # whose accuracy is not known
+            columns[6:6] = ["examples", "broken", "accuracy_least", "accuracy_most"]
         return f"<pre>{html.escape(repr(self))}</pre>{self.cells()[columns].to_html(index=False)}"

@@ -11,7 +11,7 @@ import pandas as pd
 from bench.store.frames import percent
 from bench.store.queries import Board
 from bench.support.stats import mcnemar
-from leaderboard.tables import TableEntry
+from leaderboard.tables import TableEntry, best_adversary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,11 +49,11 @@ class BoardGroup:
 
     @property
     def engines(self) -> list[str]:
-        return list(dict.fromkeys(name for member in self.members for name in member.board.best_adversary))
+        return list(dict.fromkeys(name for member in self.members for name in member.board.adversaries))
 
     def entry(self, member: Contestant, engine: str) -> TableEntry:
-        reduced = "on reduced budgets" if member.board.is_reduced(engine) else ""
-        return TableEntry(member.board.best_adversary.get(engine), self.n_examples, reduced=reduced)
+        """Best Adversary of a board."""
+        return best_adversary(member.board, engine)
 
 
 def groups(contestants: Sequence[Contestant]) -> list[BoardGroup]:

@@ -11,7 +11,7 @@ from bench import norms
 from bench.store import evidence, frames, ranking
 from bench.store.health import SourceHealth
 from bench.store.key_searches import KeySearch
-from bench.store.outcomes import Outcomes, RunRecord
+from bench.store.outcomes import Outcomes, RunRecord, order_of
 from bench.store.queries import Board, Cell, attack_names
 from leaderboard import figures, paper, tables, terms, words
 from leaderboard.figures import Figure
@@ -58,6 +58,8 @@ class Section:
     reduced: list[tuple[str, list[str], str]]  # the same of budgets below the published ones
     runs: list[RunRecord]
     data: str
+    survivors: int  # how many cells were shown only what others had left
+    order: Sequence[str]  # in which order examples went through them, if a run says so
 
 
 def identity(of: Board | KeySearch) -> tuple[Any, ...]:
@@ -140,6 +142,8 @@ def section(
         reduced=[one for one in _by_attack(board, attacks, lambda cell: cell.reduced) if one[2]],
         runs=runs,
         data=f"../{data}",
+        survivors=sum(cell.on_survivors for cell in board.cells),
+        order=order_of(board, runs),
     )
 
 

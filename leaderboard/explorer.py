@@ -48,7 +48,7 @@ def _index(board: Board, outcomes: Outcomes, shown: np.ndarray) -> dict[str, Any
     everyone = np.arange(board.n_examples)
     columns = np.maximum(shown, 0)
     right = outcomes.clean if outcomes.clean is not None else np.ones(board.n_examples, bool)
-    broken = ~outcomes.correct & (outcomes.pred >= 0) & right[:, None]
+    broken = outcomes.wrong & right[:, None]
     names, has_cells = evidence.names(outcomes), bool(outcomes.cells)
     return {
         "n": board.n_examples,
@@ -68,6 +68,8 @@ def _index(board: Board, outcomes: Outcomes, shown: np.ndarray) -> dict[str, Any
                 "clean": bool(outcomes.clean is not None and column == 0),
                 "broken": _text(np.packbits(broken[:, column], bitorder="little")),
                 "breaks": int(broken[:, column].sum()),
+                "survivors": cell.on_survivors,
+                "shown": int((outcomes.shown[:, column] & right).sum()),
             }
             for column, cell in enumerate(outcomes.cells)
         ],

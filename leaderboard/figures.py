@@ -9,12 +9,14 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from bench.store.best_known import Bounds
 from bench.store.frames import percent
 from bench.store.key_searches import KeySearch
 from leaderboard import svg, words
-from leaderboard.svg import Axis, Point, Series
+from leaderboard.svg import Axis, Point, Range, Series
 
 BEST_KEYS = 10
+_BOUNDS = ("best_known_least", "best_known_most")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +41,12 @@ class KeySearchSection:
 
 def surrogates(
     norm: str,
-    curves: Mapping[str, Sequence[int]],
+    curves: Mapping[str, Sequence[Bounds]],
     n_examples: int,
     clean: int | None,
     published: Mapping[str, Sequence[tuple[int, float]]] | None = None,
 ) -> Figure:
-    """Best Known against the number of surrogates used together (the paper's Figure 3).
+    """Best Known against the number of surrogates used together (the paper's Figure 3), a bar where only bounds are known.
 
     `published` has numbers of the paper to compare with, as (number of surrogates, percent).
     """
@@ -53,35 +55,50 @@ def surrogates(
     axis = Axis("surrogates used together", 1, max(numbers), [(k, str(k)) for k in range(1, max(numbers) + 1)])
     title = f"Best Known against the number of surrogates, {words.norm(norm)}"
     kinds = list(dict.fromkeys([*curves, *ends]))
-    lines = [
-        Series(kind, [point(k, count, n_examples) for k, count in enumerate(curves.get(kind, ()), 1)]) for kind in kinds
-    ]
+    lines = [_curve(kind, curves.get(kind, ()), n_examples) for kind in kinds]
     lines += [
         Series(f"{kind}, paper", [Point(k, share) for k, share in points], dashed_from=kinds.index(kind))
         for kind, points in ends.items()
     ]
-    data = pd.DataFrame(
-        [
-            (norm, kind, k, count, n_examples, percent(count / n_examples))
-            for kind, counts in curves.items()
-            for k, count in enumerate(counts, 1)
-        ],
-        columns=["norm", "sources", "number", "correct", "examples", "best_known"],
-    )
+    data = _surrogates_frame(norm, curves, n_examples)
     if published is not None:
         paper = pd.DataFrame(
             [(norm, kind, k, share) for kind, points in ends.items() for k, share in points],
             columns=["norm", "sources", "number", "paper"],
         )
         data = data.merge(paper, on=["norm", "sources", "number"], how="outer")
+        data = data[[*(name for name in data if name not in _BOUNDS), *_BOUNDS]]
         data = data.astype({"correct": "Int64", "examples": "Int64"})
     references = [("clean", 100 * clean / n_examples)] if clean is not None else []
     chart = svg.lines(lines, axis, title=title, references=references)
+    any_range = any(line.ranges for line in lines)
     caption = (
         "Examples that stay right under every attack from the first k surrogates of a kind. Whiskers: 95 % interval."
+        + (" Bars: only so much is known, as some of them were shown what others had left." if any_range else "")
         + (" Dashed: from the paper's first to its last number." if ends else "")
     )
     return Figure(f"surrogates-{norm}", title, caption, chart, data)
+
+
+def _curve(kind: str, counts: Sequence[Bounds], total: int) -> Series:
+    known = [point(k, bounds.least, total) for k, bounds in enumerate(counts, 1) if bounds.exact]
+    ranges = [
+        Range(k, 100 * bounds.least / total, 100 * bounds.most / total)
+        for k, bounds in enumerate(counts, 1)
+        if not bounds.exact
+    ]
+    return Series(kind, known, ranges=ranges)
+
+
+def _surrogates_frame(norm: str, curves: Mapping[str, Sequence[Bounds]], total: int) -> pd.DataFrame:
+    rows = []
+    for kind, counts in curves.items():
+        for k, bounds in enumerate(counts, 1):
+            least, most = percent(bounds.least / total), percent(bounds.most / total)
+            known = bounds.least if bounds.exact else None
+            rows.append((norm, kind, k, known, total, least if bounds.exact else None, least, most))
+    columns = ["norm", "sources", "number", "correct", "examples", "best_known", *_BOUNDS]
+    return pd.DataFrame(rows, columns=columns).astype({"correct": "Int64"})
 
 
 def against_epsilon(norm: str, points: Sequence[tuple[float, int, int, int]]) -> Figure | None:

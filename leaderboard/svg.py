@@ -15,7 +15,7 @@ LEFT, RIGHT, TOP, BOTTOM = 44, 14, 30, 44
 STANDALONE_STYLE = (
     "svg{background:#fff}text{font:12px system-ui,sans-serif;fill:#50565e}.grid{stroke:#e3e6ea}.axis{stroke:#9aa1a9}"
     ".line{fill:none;stroke-width:2}.s0{--c:#0b5cad}.s1{--c:#b3470b}.s2{--c:#2f7d4f}.s3{--c:#7a3fa0}"
-    ".line,.whisker{stroke:var(--c)}.dot,.bar{fill:var(--c)}.band{fill:var(--c);opacity:.2}"
+    ".line,.whisker,.range{stroke:var(--c)}.range{stroke-width:7;opacity:.35}.dot,.bar{fill:var(--c)}.band{fill:var(--c);opacity:.2}"
     ".dashed.line{stroke-dasharray:5 4;stroke-width:1.5}.dashed.dot{fill:#fff;stroke:var(--c)}"
     ".reference{stroke:#50565e;stroke-dasharray:5 4}.name{fill:var(--c);font-weight:600}.frame{fill:none;stroke:#9aa1a9}"
     "@media(prefers-color-scheme:dark){svg{background:#131518}text{fill:#a9b0b8}.grid{stroke:#31363c}"
@@ -36,13 +36,23 @@ class Point:
 
 
 @dataclasses.dataclass(frozen=True)
+class Range:
+    """What is known of a value at x (percent): that it is between two."""
+
+    x: float
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Series:
-    """Points joined by a line."""
+    """Points joined by a line, and places of which less is known."""
 
     name: str
     points: Sequence[Point]
     dashed_from: int | None = None
     """For a line to compare with: the place of the line whose colour it takes. It is dashed and has no name above."""
+    ranges: Sequence[Range] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,7 +241,11 @@ def _y_label(text: str) -> Markup:
 def _line(series: Series, axis: Axis, kind: str) -> Markup:
     places = [(axis.at(point.x), point) for point in series.points]
     path = _path([(x, _y(point.y)) for x, point in places])
-    parts = [Markup('<polyline class="line {}" points="{}"/>').format(kind, path)]
+    parts = [Markup('<polyline class="line {}" points="{}"/>').format(kind, path)] if places else []
+    for one in series.ranges:
+        text = f"{series.name}: between {one.low:.1f} and {one.high:.1f} %"
+        bar = '<line class="range {}" x1="{x:.1f}" x2="{x:.1f}" y1="{:.1f}" y2="{:.1f}"><title>{}</title></line>'
+        parts.append(Markup(bar).format(kind, _y(one.low), _y(one.high), text, x=axis.at(one.x)))
     for x, point in places:
         text = f"{series.name}: {point.y:.2f} %"
         if point.low is not None and point.high is not None:

@@ -23,6 +23,7 @@ class TableEntry:
     count: int | None
     total: int
     bounds: Bounds | None = None  # of a count that is not known: some attack was shown only what others had left
+    explained: str = ""  # says why only the bounds are known
     unfinished: str = ""  # says how far a cell is that counts towards nothing
     incomplete: str = ""  # says what is left out of a union
     reduced: str = ""  # says what is tried less than was published
@@ -32,6 +33,23 @@ class TableEntry:
     @property
     def share(self) -> float | None:
         return None if self.count is None or not self.total else self.count / self.total
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """The shares that it lies between: twice itself if it is known."""
+        if self.bounds is None or not self.total:
+            return self.share, self.share
+        return self.bounds.least / self.total, self.bounds.most / self.total
+
+    @property
+    def nothing_left(self) -> bool:
+        """Whether nothing at all is known, for no example was left."""
+        return self.bounds is not None and (self.bounds.least, self.bounds.most) == (0, self.total)
+
+    @property
+    def missing(self) -> str:
+        """What keeps it from being a number over all that it should be over; nothing if it is one."""
+        return self.unfinished or self.incomplete or (self.bounds and self.explained) or ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,16 +65,24 @@ class Table:
         """The table as it stands, accuracies in percent."""
         rows = [*self.rows, *([self.total_row] if self.total_row else [])]
         names = [first, *self.columns, *([self.total_column] if self.total_column else [])]
+        bounded = [place for place in range(len(names) - 1) if any(entries[place].bounds for _, entries in rows)]
         found = [
-            [name, *(percent(e.share) for e in entries), ", ".join(_reduced(names[1:], entries))]
+            [
+                name,
+                *(percent(one.share) for one in entries),
+                _named(names[1:], (bool(one.reduced) for one in entries)),
+                _named(names[1:], (one.bounds is not None for one in entries)),
+                *(percent(end) for place in bounded for end in entries[place].ends),
+            ]
             for name, entries in rows
         ]
-        return pd.DataFrame(found, columns=[*names, "reduced"])
+        ends = [f"{names[1 + place]} {end}" for place in bounded for end in ("least", "most")]
+        return pd.DataFrame(found, columns=[*names, "reduced", "bounded", *ends])
 
 
-def _reduced(names: Iterable[str], entries: Iterable[TableEntry]) -> list[str]:
-    """The columns whose number is of an attack that tries less than it was published with."""
-    return [name for name, entry in zip(names, entries, strict=True) if entry.reduced]
+def _named(names: Iterable[str], chosen: Iterable[bool]) -> str:
+    """The columns of which something is so."""
+    return ", ".join(name for name, one in zip(names, chosen, strict=True) if one)
 
 
 def ranked(places: Iterable[tuple[str, int]]) -> list[str]:
@@ -135,13 +161,15 @@ def entry(board: Board, outcomes: Outcomes, columns: list[int], joint: bool) -> 
     if cell.imported == UNJUDGED:
         return TableEntry(None, board.n_examples, unfinished="imported, not judged here", cell=cell)
     if cell.status != "done":
-        return TableEntry(
-            None, board.n_examples, unfinished=f"{cell.status}, {cell.n_done}/{board.n_examples}", cell=cell
-        )
+        far = f"broke {cell.broken} of {cell.n_done}" if cell.on_survivors else f"{cell.n_done}/{board.n_examples}"
+        return TableEntry(None, board.n_examples, unfinished=f"{cell.status}, {far}", cell=cell)
     known = TableEntry(cell.n_correct, cell.n_done, doubts=cell.doubts, cell=cell, reduced=cell.reduced)
     if not cell.on_survivors:
         return known
-    return dataclasses.replace(known, count=None, total=board.n_examples, bounds=cell.bounds)
+    return dataclasses.replace(
+        known, count=None, total=board.n_examples, bounds=cell.bounds,
+        explained=words.shown(cell.broken, cell.n_done),
+    )  # fmt: skip
 
 
 def union(board: Board, outcomes: Outcomes, columns: list[int]) -> TableEntry:
@@ -169,8 +197,30 @@ def _over(
         found.least if found is not None and exact else None,
         board.n_examples,
         None if exact else found,
+        explained="" if exact or found is None else union_explained(found, board.n_examples, len(done)),
         incomplete=left_out if len(done) < len(columns) else "",
         reduced=f"{fewer} of {words.plural(len(done), 'cell')} on reduced budgets" if fewer else "",
+    )
+
+
+def best_adversary(board: Board, engine: str) -> TableEntry:
+    """Right under all complete cells of an engine, without a look at every answer."""
+    reduced = "on reduced budgets" if board.is_reduced(engine) else ""
+    bounds, total = board.adversaries.get(engine), board.n_examples
+    if bounds is None or bounds.exact:
+        return TableEntry(bounds.least if bounds else None, total, reduced=reduced)
+    cells = sum(cell.attack == engine for cell in board.counted)
+    return TableEntry(None, total, bounds, explained=union_explained(bounds, total, cells), reduced=reduced)
+
+
+def union_explained(bounds: Bounds, total: int, cells: int) -> str:
+    """Why of several cells together only the bounds are known."""
+    if (bounds.least, bounds.most) == (0, total):
+        return words.nothing_left(cells)
+    which = "this cell" if cells == 1 else f"all of these {cells} cells"
+    return (
+        f"right under {which}: {bounds.least:,} of {total:,}; not right: {total - bounds.most:,}; not known: "
+        f"{bounds.most - bounds.least:,}, which were wrong before some of it was shown them"
     )
 
 
@@ -189,32 +239,49 @@ def published(board: Board) -> Table | None:
 
 def rounded_frame(board: Board) -> pd.DataFrame:
     """Every cell as its attack made it and rounded to eight bits (percent), what it breaks, and how many of that survive."""
-    columns = ["attack", "source", "accuracy", "rounded_accuracy", "broken", "survive_rounding", "reduced"]
-    rows = []
-    for cell in board.cells:
-        rounded, total = cell.rounded, cell.n_done
-        right = percent(rounded.n_correct / total if rounded and total else None)
-        broken, survive = total - cell.n_correct, rounded.survive if rounded else None
-        rows.append((cell.attack, cell.source, percent(cell.accuracy), right, broken, survive, cell.reduced))
+    rows = [
+        (
+            cell.attack,
+            cell.source,
+            percent(cell.accuracy),
+            percent(cell.rounded.n_correct / cell.n_done if cell.rounded and cell.accuracy is not None else None),
+            cell.broken,
+            cell.rounded.survive if cell.rounded else None,
+            cell.reduced,
+            cell.n_done,
+            cell.scope,
+        )
+        for cell in board.cells
+    ]
+    columns = [
+        "attack", "source", "accuracy", "rounded_accuracy", "broken", "survive_rounding", "reduced", "examples", "scope",
+    ]  # fmt: skip
     return pd.DataFrame(rows, columns=columns).astype({"survive_rounding": "Int64"})
 
 
 def breakers_frame(outcomes: Outcomes) -> pd.DataFrame:
-    """How many examples each counted cell breaks, and how many no other breaks."""
+    """How many examples each counted cell breaks, of how many that it was shown, and how many no other breaks."""
     names = evidence.names(outcomes)
-    return pd.DataFrame(
-        [(names[b.column], b.breaks, b.alone) for b in evidence.breakers(outcomes)],
-        columns=["attack", "breaks", "only_this_one"],
-    )
+    rows = [(names[b.column], b.breaks, *_counts(b.alone), b.shown) for b in evidence.breakers(outcomes)]
+    columns = ["attack", "breaks", "only_this_one", "only_this_one_least", "only_this_one_most", "shown"]
+    return pd.DataFrame(rows, columns=columns).astype({"only_this_one": "Int64"})
 
 
 def cover_frame(outcomes: Outcomes) -> pd.DataFrame:
     """The greedy cover: attacks in order, what each adds, and Best Known (percent) after it."""
     names, total = evidence.names(outcomes), len(outcomes.labels)
-    return pd.DataFrame(
-        [
-            (step, names[s.column], s.adds, percent(s.left / total))
-            for step, s in enumerate(evidence.cover(outcomes), 1)
-        ],
-        columns=["step", "attack", "adds", "best_known"],
-    )
+    rows = [
+        (
+            step,
+            names[s.column],
+            s.adds,
+            *(percent(None if count is None else count / total) for count in _counts(s.left)),
+        )
+        for step, s in enumerate(evidence.cover(outcomes), 1)
+    ]
+    return pd.DataFrame(rows, columns=["step", "attack", "adds", "best_known", "best_known_least", "best_known_most"])
+
+
+def _counts(bounds: Bounds) -> tuple[int | None, int, int]:
+    """A count if it is known, and what it lies between."""
+    return (bounds.least if bounds.exact else None, bounds.least, bounds.most)

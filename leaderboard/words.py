@@ -7,7 +7,10 @@ import re
 from typing import Any
 
 from bench import norms
+from bench.store.best_known import Bounds
 from bench.store.frames import percent
+from bench.store.queries import Board
+from bench.store.schema import SURVIVORS
 from bench.support.stats import lost, wilson
 
 IMPORTED = {
@@ -21,6 +24,30 @@ IMPORTED = {
 def share(count: int | None, total: int) -> str:
     """A count of examples as percent, rounded as `bench results` does."""
     return "–" if count is None or not total else f"{percent(count / total):.2f}"
+
+
+def between(bounds: Bounds, total: int) -> str:
+    """Two counts of examples as percent, of what is known only to lie between them."""
+    return f"{100 * bounds.least / total:.1f}–{100 * bounds.most / total:.1f}"
+
+
+def shown(broken: int, count: int) -> str:
+    """What became of the examples that an attack was shown, where that were only those that others had left."""
+    if not count:
+        return nothing_left(1)
+    return f"broke {broken:,} of the {plural(count, 'example')} that it was shown; the others were broken before"
+
+
+def nothing_left(cells: int) -> str:
+    """Why nothing at all is known of so many cells."""
+    return f"nothing was left for {'it' if cells == 1 else f'these {cells} cells'}: all examples were broken before"
+
+
+def strongest(board: Board, found: tuple[str, int] | None) -> str:
+    """The strategy that leaves the fewest examples right by itself, or why none is named."""
+    if found is not None:
+        return found[0]
+    return "not known" if board.scope == SURVIVORS and board.counted else "–"
 
 
 def interval(count: int | None, total: int) -> str:
@@ -69,6 +96,9 @@ def thousands(count: int) -> str:
 
 def plural(count: int, word: str) -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+STRONGEST_UNKNOWN = "not known, as one strategy's attacks were shown only what those of another had left"
 
 
 def slug(name: str, *identity: Any) -> str:

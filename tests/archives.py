@@ -16,7 +16,7 @@ import pytest
 
 from bench.evaluation import images
 from bench.exchange.layout import cell_of, unpacked
-from bench.store import identity, row_format
+from bench.store import identity, row_format, shards
 from bench.support.fingerprint import canonical, fingerprint
 from tests.processes import bench
 
@@ -208,7 +208,8 @@ class Forgery:
         things = {name: {row["id"]: row for row in self.tables[name]} for name in ("board", "attack", "source")}
         board, attack, source = (things[name][cell[f"{name}_id"]] for name in things)
         for shard in self.shards(cell):
-            own = [row for row in rows if shard["start"] <= row["example_idx"] < shard["stop"]]
+            examples = set(shards.examples_of(shard))
+            own = [row for row in rows if row["example_idx"] in examples]
             shard["rows_sha256"] = row_format.digest(own, shard["rows_version"])
             if shard["images_file"] in self.images:
                 content = self.images.pop(shard["images_file"])

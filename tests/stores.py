@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from sqlalchemy.engine import Engine as Database
 
 from bench.store import schema, writer
-from bench.store.database import open_database
+from bench.store.database import open_database, writing
 from bench.store.writer import ShardResult
 from tools.compare_rows import snapshot
 
@@ -45,7 +46,13 @@ def a_board(database: Database, n_examples: int, name: str = "d") -> int:
 
 
 def a_cell(
-    database: Database, board: int, attack: str, source: str, inside: bool = True, strategy: str = "s"
+    database: Database,
+    board: int,
+    attack: str,
+    source: str,
+    inside: bool = True,
+    strategy: str = "s",
+    scope: str = schema.ALL,
 ) -> writer.CellKey:
     ids = [
         writer.ensure(
@@ -57,8 +64,15 @@ def a_cell(
     run = writer.start_run(
         database, {"command": "", "preset": "p", "spec_json": "{}", "versions_json": "{}", "device": ""}
     )
-    writer.ensure_cell(database, key, {"run_id": run, "strategy": strategy, "inside_threat_model": inside})
+    values = {"run_id": run, "strategy": strategy, "inside_threat_model": inside, "scope": scope}
+    writer.ensure_cell(database, key, values)
     return key
+
+
+def mark_imported(database: Database, key: writer.CellKey, mark: str) -> None:
+    """Has a cell be somebody else's, judged here or not."""
+    with writing(database) as connection:
+        connection.execute(sa.update(schema.cell).where(writer.of_cell(schema.cell, key)).values(imported=mark))
 
 
 def shard(start: int, correct: list[bool]) -> ShardResult:

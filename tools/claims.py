@@ -50,11 +50,14 @@ class ReportedBoard:
         return {names.get(c, c): entry for c, entry in zip(table.columns, table.total_row[1], strict=True)}
 
     def known(self, *strategies: str) -> np.ndarray | None:
-        """Which examples (N, bool) are right without a perturbation and under all complete cells of these strategies."""
+        """Which examples (N, bool) are right without a perturbation and under all complete cells of these strategies.
+
+        None where that is not known of all examples, for some were not shown to all of them.
+        """
         cells = self.outcomes.cells
-        return evidence.best_known(
-            self.outcomes, [column for column in self.outcomes.counted if cells[column].strategy in strategies]
-        )
+        columns = [column for column in self.outcomes.counted if cells[column].strategy in strategies]
+        bounds = evidence.known_count(self.outcomes, columns)
+        return evidence.best_known(self.outcomes, columns) if bounds is not None and bounds.exact else None
 
     @property
     def complete(self) -> bool:
@@ -148,7 +151,7 @@ def _linac(one: ReportedBoard, norm: str) -> Iterator[Claim]:
             judgement.every(judgement.fewer(bypass, both), judgement.fewer(both, bpda)),
         )
     known = evidence.best_known(one.outcomes)
-    if known is not None:
+    if known is not None and not any(cell.on_survivors for cell in board.counted):
         lowest = min(board.counted, key=lambda cell: cell.n_correct)
         cells = [one.outcomes.correct[:, column] for column in one.outcomes.counted]
         yield Claim(
@@ -165,7 +168,8 @@ def _adversarial(shown: Sequence[ReportedBoard]) -> Iterator[Claim]:
         source = f"at-{norm}"
         cells = [
             (cell, one) for one in shown if one.board.norm == norm
-            for cell in one.board.counted if (cell.attack, cell.source) == ("aa", source)
+            for cell in one.board.counted
+            if (cell.attack, cell.source) == ("aa", source) and not cell.on_survivors
         ]  # fmt: skip
         if cells:
             cell, one = max(cells, key=lambda pair: (pair[1].board.n_examples, pair[0].gradients))

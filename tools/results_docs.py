@@ -18,7 +18,7 @@ from sqlalchemy.engine import Engine as Database
 from bench.store import outcomes, queries
 from bench.store.database import open_database
 from leaderboard import paper, tables, words
-from leaderboard.tables import Table
+from leaderboard.tables import Table, TableEntry
 from tools import judgement
 from tools.claims import ABOUT_ZERO, ReportedBoard, claims, share
 
@@ -106,12 +106,18 @@ def matrix(one: ReportedBoard) -> Iterator[str]:
         yield from markdown(theirs, interval=False)
 
 
+def _said(entry: TableEntry, interval: bool) -> str:
+    return (
+        share(entry.count, entry.total, interval) if entry.bounds is None else words.between(entry.bounds, entry.total)
+    )
+
+
 def markdown(table: Table, interval: bool = True) -> Iterator[str]:
     columns = [*table.columns, *([table.total_column] if table.total_column else [])]
     yield f"| engine | {' | '.join(columns)} |"
     yield f"| --- |{' --- |' * len(columns)}"
     for name, entries in [*table.rows, *([table.total_row] if table.total_row else [])]:
-        shown = [share(entry.count, entry.total, interval) + "?" * bool(entry.doubts) for entry in entries]
+        shown = [_said(entry, interval) + "?" * bool(entry.doubts) for entry in entries]
         yield f"| {name if name == 'Best Known' else f'`{name}`'} | {' | '.join(shown)} |"
 
 

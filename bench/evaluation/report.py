@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
 from bench.store import coverage, ranking
+from bench.store.best_known import Bounds
 from bench.store.key_worth import Left
 from bench.store.queries import Board, Cell, attack_names
 from bench.store.schema import UNJUDGED
@@ -15,7 +16,7 @@ from bench.support.printable import markup
 from bench.support.stats import lost, wilson
 
 REDUCED = " (reduced)"
-MOST_MISSING = 6  # cells that are named
+MOST_NAMED = 6  # cells, in one line
 KNOWN = "Best Known"
 
 
@@ -23,7 +24,7 @@ def print_boards(boards: Iterable[Board], console: Console) -> None:
     for board in boards:
         console.print(board_table(board))
         console.print(markup(coverage_line(board)))
-        for line in reduced_budgets(board):
+        for line in (*survivors(board), *reduced_budgets(board)):
             console.print(markup(line))
         if board.unchecked:
             console.print(markup(f"not checked for signs of weak attacks: {', '.join(board.unchecked)}"))
@@ -42,13 +43,41 @@ def coverage_line(board: Board) -> str:
     found = board.coverage
     if found is None:
         return f"{coverage.UNKNOWN}. {ranking.why(board)}"
-    missing = ", ".join(found.missing[:MOST_MISSING]) + f" and {len(found.missing) - MOST_MISSING} more" * (
-        len(found.missing) > MOST_MISSING
-    )
     return (
         f"coverage: {found} that preset {found.required.preset} asks for"
-        f"{f'; missing: {missing}' if missing else ''}. {ranking.why(board)}"
+        f"{f'; missing: {_some(found.missing)}' if found.missing else ''}. {ranking.why(board)}"
     )
+
+
+def survivors(board: Board) -> list[str]:
+    """How many cells were shown only what others had left, and for which nothing was."""
+    some = [cell for cell in board.cells if cell.on_survivors]
+    if not some:
+        return []
+    names = attack_names(board.cells)
+    idle = [f"{names[cell.attack_id]}@{cell.source}" for cell in some if _was_idle(cell)]
+    lines = [
+        f"scope survivors: {len(some)} of {_cells(len(board.cells))} were shown only what the ones before them had left. "
+        "Of their accuracies there are bounds; Best Known is exact"
+    ]
+    if idle:
+        lines.append(f"nothing was left for {_cells(len(idle))}: {_some(idle)}")
+    return lines
+
+
+def _was_idle(cell: Cell) -> bool:
+    """Whether nothing was left for a cell when examples came to it."""
+    return cell.on_survivors and cell.status == "done" and not cell.n_done
+
+
+def _cells(count: int) -> str:
+    return f"{count} cell{'' if count == 1 else 's'}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def reduced_budgets(board: Board) -> list[str]:
@@ -91,34 +120,52 @@ def board_table(board: Board) -> Table:
     for name in ("cell", "accuracy %", "95 % interval", *(["rounded %"] if rounded else []), "examples", "doubts"):
         table.add_column(name, justify="left" if name in ("cell", "doubts") else "right")
 
-    def add(name: str, correct: int, total: int, among_rounded: int | None, examples: str, said: str = "") -> None:
-        share, interval = _numbers(correct, total)
-        if name == KNOWN:
-            share = f"{coverage.BOUND} {share}"
-        numbers = [share, interval, *([_percent(among_rounded, total)] if rounded else [])]
-        table.add_row(markup(name), *numbers, examples, markup(said), style="bold" if name == KNOWN else None)
+    def add(name: str, numbers: tuple[str, str], among_rounded: str, examples: str, said: str = "") -> None:
+        own = [*numbers, *([among_rounded] if rounded else [])]
+        table.add_row(markup(name), *own, examples, markup(said), style="bold" if name == KNOWN else None)
 
     n = board.n_examples
     if board.clean:
-        add("clean", board.clean.n_correct, n, _right_rounded(board.clean), str(n))
+        add("clean", _numbers(board.clean.n_correct, n), _rounded(board.clean), str(n))
     names = attack_names(board.cells)
     for cell in board.cells:
-        name = _name(cell, names[cell.attack_id])
-        total = 0 if cell.on_survivors else cell.n_done  # of what it was not shown it says nothing
-        add(name, cell.n_correct, total, _right_rounded(cell), _progress(cell, n), ", ".join(cell.doubts))
+        if not _was_idle(cell):
+            name, doubts = _name(cell, names[cell.attack_id]), ", ".join(cell.doubts)
+            add(name, _accuracy(cell), _rounded(cell), _progress(cell, n), doubts)
     table.add_section()
-    for attack, count in board.best_adversary.items():
+    for attack, bounds in board.adversaries.items():
         reduced = REDUCED if board.is_reduced(attack) else ""
-        add(f"Best Adversary {attack}{reduced}", count, n, None, str(n))
+        if bounds != Bounds(0, n):
+            add(
+                f"Best Adversary {attack}{reduced}",
+                _within(bounds, n),
+                _percent(None, n),
+                str(n) if bounds.exact else "",
+            )
     if board.best_known is None:
         table.add_row(KNOWN, "–", *[""] * (3 if rounded else 2), "no complete cell")
     else:
-        add(KNOWN, board.best_known, n, board.best_known_rounded, str(n), coverage.said(board.coverage))
+        share, interval = _numbers(board.best_known, n)
+        said = coverage.said(board.coverage)
+        add(KNOWN, (f"{coverage.BOUND} {share}", interval), _percent(board.best_known_rounded, n), str(n), said)
     return table
 
 
-def _right_rounded(cell: Cell) -> int | None:
-    return cell.rounded.n_correct if cell.rounded else None
+def _accuracy(cell: Cell) -> tuple[str, str]:
+    """A cell's accuracy and its interval; of one that was shown only some of the examples, the bounds."""
+    return _within(cell.bounds, cell.n_examples) if cell.on_survivors else _numbers(cell.n_correct, cell.n_done)
+
+
+def _within(bounds: Bounds, total: int) -> tuple[str, str]:
+    """A count in percent and its interval, if it is known; else what it lies between."""
+    if bounds.exact:
+        return _numbers(bounds.least, total)
+    return f"{100 * bounds.least / total:.1f}–{100 * bounds.most / total:.1f}", ""
+
+
+def _rounded(cell: Cell) -> str:
+    """The accuracy on the images rounded to eight bits, where it is known of all examples."""
+    return _percent(cell.rounded.n_correct if cell.rounded and not cell.on_survivors else None, cell.n_done)
 
 
 def _name(cell: Cell, attack: str) -> str:
@@ -129,7 +176,7 @@ def _name(cell: Cell, attack: str) -> str:
 
 def _progress(cell: Cell, total: int) -> str:
     if cell.on_survivors:
-        return f"broke {cell.broken} of {cell.n_done}" + (f", {cell.status}" if cell.status != "done" else "")
+        return f"broke {cell.broken}/{cell.n_done}" + (f", {cell.status}" if cell.status != "done" else "")
     return str(total) if cell.status == "done" else f"{cell.n_done}/{total} {cell.status}"
 
 

@@ -89,6 +89,8 @@ def json_problem(name: str, value: Any) -> str | None:
         return f"is none: a description holds strings, numbers and lists of strings; {reason}"
     if name == "required_json" and (reason := coverage.problem(value)):
         return reason
+    if name == "order_json" and not _is_order(value):
+        return "is no order of cells by defence and norm"
     if name in ("params_json", "parts_json") and not all(map(is_printable, _texts(value))):
         return "has signs that are no letters"
     if name == "parts_json" and not (len(value) < _SMALL and all(isinstance(part, str) for part in value)):
@@ -98,6 +100,15 @@ def json_problem(name: str, value: Any) -> str | None:
     if name == "doubts_json" and not all(isinstance(words, str) for words in value.values()):
         return "is no table of words"
     return None
+
+
+def _is_order(value: dict[str, Any]) -> bool:
+    """Whether it has lists of names by norm by defence."""
+    return all(
+        isinstance(by_norm, dict)
+        and all(isinstance(names, list) and all(isinstance(one, str) for one in names) for names in by_norm.values())
+        for by_norm in value.values()
+    )
 
 
 def _is_count(value: Any) -> bool:

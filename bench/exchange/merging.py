@@ -173,7 +173,7 @@ class _Merging:
     def _run(self, row_id: int) -> int:
         if ("run", row_id) not in self._ids:
             row = self._offer.by_id["run"][row_id]
-            kept = ("preset", "spec_json", "versions_json", "device", "git_commit")
+            kept = ("preset", "spec_json", "versions_json", "device", "git_commit", "order_json")
             command = f"imported: {redacted_command(row['command'])}"
             values = {"command": command, **{name: row[name] for name in kept}}
             self._ids["run", row_id] = writer.put_run(self._connection, values)

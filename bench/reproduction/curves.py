@@ -11,6 +11,7 @@ from bench.reproduction import contents
 from bench.reproduction.contents import Sizes
 from bench.reproduction.results import BoardResults, Results
 from bench.store import evidence
+from bench.store.best_known import Bounds
 from bench.store.frames import percent
 from leaderboard import figures, paper, svg, words
 from leaderboard.figures import Figure
@@ -38,16 +39,16 @@ def surrogates(sizes: Sizes, results: Results) -> list[Figure]:
     return found
 
 
-def _curve(own: BoardResults, kind: str, sizes: Sizes) -> list[int]:
+def _curve(own: BoardResults, kind: str, sizes: Sizes) -> list[Bounds]:
     """Best Known under the first 1, 2, … surrogates of a kind, as far as their cells are complete."""
     counted, counts = set(own.outcomes.counted), []
     names = contents.members(kind, getattr(sizes, f"{kind}s"))
     for number in range(1, len(names) + 1):
         columns = own.of(sizes.engines, names[:number])
         known = evidence.known_count(own.outcomes, columns) if counted.issuperset(columns) else None
-        if known is None or not known.exact:
+        if known is None:
             break
-        counts.append(known.least)
+        counts.append(known)
     return counts
 
 
@@ -116,7 +117,7 @@ def _frame(
             rows.append(
                 (
                     setting, value, norm, attack, entry.count, entry.total or None, percent(entry.share),
-                    there.get(value), entry.unfinished, entry.reduced,
+                    there.get(value), entry.missing, entry.reduced,
                 )
             )  # fmt: skip
     names = ["setting", "value", "norm", "attack", "correct", "examples", "accuracy", "paper", "missing", "reduced"]

@@ -37,7 +37,7 @@ class Grid:
 
     @property
     def complete(self) -> bool:
-        return not any(pair.ours.unfinished or pair.ours.incomplete for row in self.rows.values() for pair in row)
+        return not any(pair.ours.missing for row in self.rows.values() for pair in row)
 
 
 def grids(name: str, sizes: Sizes, results: Results) -> list[Grid]:
@@ -90,8 +90,8 @@ def frame(found: list[Grid]) -> pd.DataFrame:
                 rows.append(
                     (
                         grid.norm, grid.epsilon, measure, column, ours.count, ours.total or None, percent(ours.share),
-                        low and round(low, 2), high and round(high, 2), pair.published, ours.unfinished or ours.incomplete,
-                        ours.reduced,
+                        low and round(low, 2), high and round(high, 2), pair.published, ours.missing,
+                        ours.reduced, *map(percent, ours.ends),
                     )
                 )  # fmt: skip
     names = [
@@ -107,6 +107,8 @@ def frame(found: list[Grid]) -> pd.DataFrame:
         "paper",
         "missing",
         "reduced",
+        "least",
+        "most",
     ]
     table = pd.DataFrame(rows, columns=names)
     return table.astype({"correct": "Int64", "examples": "Int64"})
@@ -131,7 +133,9 @@ def tabular(found: list[Grid], comment: str) -> str:
 
 
 def _both(pair: ComparedNumber) -> str:
-    ours = latex.escaped(words.share(pair.ours.count, pair.ours.total))
+    bounds = pair.ours.bounds
+    known = words.share(pair.ours.count, pair.ours.total) if bounds is None else words.between(bounds, pair.ours.total)
+    ours = latex.escaped(known)
     marks = ("*" if pair.ours.incomplete else "") + (r"\dagger" if pair.ours.reduced else "")
     return f"{ours}{f'$^{{{marks}}}$' if marks else ''}" + (
         "" if pair.published is None else f" ({pair.published:.2f})"

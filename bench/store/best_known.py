@@ -83,22 +83,35 @@ def best(
 
 
 def withstanding(
-    connection: Connection, board_id: int, chosen: Sequence[Cell], cells: Sequence[Cell], rounded: bool = False
+    connection: Connection,
+    board_id: int,
+    chosen: Sequence[Cell],
+    cells: Sequence[Cell],
+    rounded: bool = False,
+    besides: Sequence[Cell] = (),
 ) -> int:
-    """How many examples are right under all of the chosen cells of a board; with `rounded`, on the rounded images.
+    """How many examples are right under all of the chosen cells of a board, and wrong under none of those `besides`.
 
-    The unperturbed images are of eight bits, so that what is right of them is so rounded too.
+    With `rounded`, on the rounded images: the unperturbed ones are of eight bits, so that what is right of them is so
+    rounded too. A complete cell besides, on what still stood, was not shown what a cell that is not complete has broken.
     """
     result = schema.result.c
     answer = sa.func.coalesce(result.rounded, result.correct) if rounded else result.correct
+    of_chosen = sa.func.count() if not besides else sa.func.sum(sa.case((_any_of(besides), 0), else_=1))
     right = (
         sa.select(result.example_idx)
-        .where(*rows_of(board_id, chosen, cells))
+        .where(*rows_of(board_id, [*chosen, *besides], cells))
         .group_by(result.example_idx)
-        .having(sa.func.min(answer) == 1, sa.func.count() == len(chosen))  # shown to all of them
+        .having(sa.func.min(answer) == 1, of_chosen == len(chosen))  # shown to all of them
         .subquery()
     )
     return int(connection.execute(sa.select(sa.func.count()).select_from(right)).scalar_one())
+
+
+def _any_of(cells: Sequence[Cell]) -> sa.ColumnElement[bool]:
+    """Whether a row is of one of these cells."""
+    result = schema.result.c
+    return sa.or_(*(sa.and_(result.attack_id == cell.attack_id, result.source_id == cell.source_id) for cell in cells))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,14 +151,5 @@ def rows_of(board_id: int, counted: Sequence[Cell], cells: Sequence[Cell]) -> li
     own = {(cell.attack_id, cell.source_id) for cell in counted}
     left_out = [cell for cell in cells if (cell.attack_id, cell.source_id) not in own]
     if left_out:
-        chosen.append(
-            sa.not_(
-                sa.or_(
-                    *(
-                        sa.and_(result.attack_id == cell.attack_id, result.source_id == cell.source_id)
-                        for cell in left_out
-                    )
-                )
-            )
-        )
+        chosen.append(sa.not_(_any_of(left_out)))
     return chosen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Iterable, Sequence
 
@@ -11,6 +12,7 @@ import numpy as np
 from bench.store.best_known import Bounds
 from bench.store.outcomes import Outcomes
 from bench.store.queries import Cell, attack_names
+from bench.store.schema import UNJUDGED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,8 +21,10 @@ class Breaker:
 
     column: int
     breaks: int
-    alone: int  # that no other counted cell breaks
-    shown: int  # of the examples that are right without a perturbation
+    alone: Bounds
+    """How many of those no other counted cell breaks: one number where the others were shown all of them."""
+    shown: int
+    """How many of the examples that are right without a perturbation it was shown."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Step:
 
     column: int
     adds: int
-    left: int
+    left: Bounds
 
 
 def names(outcomes: Outcomes) -> list[str]:
@@ -82,11 +86,28 @@ def best_known(outcomes: Outcomes, columns: Sequence[int] | None = None) -> np.n
 
 
 def known_count(outcomes: Outcomes, columns: Sequence[int]) -> Bounds | None:
-    """How many those are: one number where each of the cells was shown all of them, as all that count together are."""
+    """How many those are: one number where each of the cells was shown all of them, and over all cells that count.
+
+    What some of all those were not shown was broken elsewhere, and is not right under everything.
+    """
     mask = best_known(outcomes, columns)
     if mask is None or outcomes.clean is None:
         return None
-    return Bounds(int(mask.sum()), int((outcomes.clean & unbroken(outcomes, columns)).sum()))
+    least = int(mask.sum())
+    if set(outcomes.counted) <= set(columns):
+        return Bounds(least, least)
+    return Bounds(least, int((outcomes.clean & unbroken(outcomes, columns)).sum()))
+
+
+def broken_elsewhere(outcomes: Outcomes) -> np.ndarray | None:
+    """Which examples (N, bool) no counted cell broke that are not right under everything all the same.
+
+    A cell broke them that is not complete, and so were not shown to others.
+    """
+    right = best_known(outcomes)
+    if right is None or outcomes.clean is None:
+        return None
+    return np.asarray(outcomes.clean & ~right & unbroken(outcomes, outcomes.counted))
 
 
 def by_strategy(outcomes: Outcomes) -> dict[str, list[int]]:
@@ -111,11 +132,12 @@ def strategies(cells: Iterable[Cell]) -> dict[str, tuple[str, str]]:
 def strongest_strategy(outcomes: Outcomes) -> tuple[str, int] | None:
     """What people call the strategy that leaves the fewest examples right by itself, and how many it leaves.
 
-    None where that is not known, for each was shown what others had left.
+    None where that is not known, for others were shown only what it had left, or it what they had.
     """
     left = {name: known_count(outcomes, columns) for name, columns in by_strategy(outcomes).items()}
-    known = [(bounds.least, name) for name, bounds in left.items() if bounds is not None and bounds.exact]
-    if not known or len(known) < len(left):
+    bounds = [one for one in left.values() if one is not None]
+    known = [(one.least, name) for name, one in left.items() if one is not None and one.exact]
+    if not known or min(known)[0] > min(one.least for one in bounds):
         return None
     count, name = min(known)
     return strategies(outcomes.cells)[name][0], count
@@ -134,7 +156,7 @@ def families(cells: Iterable[Cell]) -> dict[str, list[str]]:
     return {name: sorted(found[name], key=found[name].__getitem__) for name in several}
 
 
-def by_members(outcomes: Outcomes) -> dict[str, list[int]]:
+def by_members(outcomes: Outcomes) -> dict[str, list[Bounds]]:
     """Best Known against the first 1, 2, … k members of every family of sources (the paper's Figure 3)."""
     cells, counted = outcomes.cells, outcomes.counted
     curves = {}
@@ -143,8 +165,8 @@ def by_members(outcomes: Outcomes) -> dict[str, list[int]]:
         for member in members:
             columns += [c for c in counted if cells[c].source == member]
             bounds = known_count(outcomes, columns)
-            if bounds is not None and bounds.exact:
-                counts.append(bounds.least)
+            if bounds is not None:
+                counts.append(bounds)
         if counts:
             curves[name] = counts
     return curves
@@ -154,23 +176,34 @@ def breakers(outcomes: Outcomes) -> list[Breaker]:
     """What each counted cell breaks, and what it alone breaks, the strongest first."""
     if outcomes.clean is None:
         return []
-    broken, shown = outcomes.wrong & outcomes.clean[:, None], outcomes.shown & outcomes.clean[:, None]
     counted = outcomes.counted
-    times = broken[:, counted].sum(axis=1)
+    broken = outcomes.wrong[:, counted] & outcomes.clean[:, None]
+    shown = outcomes.shown[:, counted] & outcomes.clean[:, None]
+    by_one, by_all = broken.sum(axis=1) == 1, shown.sum(axis=1) == len(counted)
     found = [
-        Breaker(c, int(broken[:, c].sum()), int((broken[:, c] & (times == 1)).sum()), int(shown[:, c].sum()))
-        for c in counted
+        Breaker(
+            column,
+            int(broken[:, place].sum()),
+            Bounds(int((broken[:, place] & by_one & by_all).sum()), int((broken[:, place] & by_one).sum())),
+            int(shown[:, place].sum()),
+        )
+        for place, column in enumerate(counted)
     ]
     return sorted(found, key=lambda breaker: (-breaker.breaks, breaker.column))
 
 
 def cover(outcomes: Outcomes) -> list[Step]:
-    """A small set of cells that gives Best Known: always the one next that breaks most of what is left (greedy)."""
-    if outcomes.clean is None:
+    """A small set of cells that gives Best Known: always the one next that is seen to break most of what is left (greedy).
+
+    What only a cell broke that is not complete is no part of it.
+    """
+    elsewhere = broken_elsewhere(outcomes)
+    if elsewhere is None or outcomes.clean is None:
         return []
     columns = outcomes.counted
-    broken = outcomes.wrong[:, columns] & outcomes.clean[:, None]
-    standing = outcomes.clean.copy()
+    standing = outcomes.clean & ~elsewhere
+    broken = outcomes.wrong[:, columns] & standing[:, None]
+    withstood_so_far = standing.copy()
     steps: list[Step] = []
     while columns:
         gains = broken[standing].sum(axis=0)
@@ -178,23 +211,32 @@ def cover(outcomes: Outcomes) -> list[Step]:
         if gains[best] == 0:
             break
         standing &= ~broken[:, best]
-        steps.append(Step(columns[best], int(gains[best]), int(standing.sum())))
+        withstood_so_far &= outcomes.correct[:, columns[best]]
+        left = Bounds(int(withstood_so_far.sum()), int(standing.sum()))
+        steps.append(Step(columns[best], int(gains[best]), left))
     return steps
 
 
 def cheapest_first(outcomes: Outcomes) -> list[int]:
-    """The counted columns by what they cost an example, in gradients and queries: the order of 'broken first by'."""
+    """The counted columns by what they cost an example, in gradients and queries: the order of 'broken first by'.
+
+    One that was shown nothing comes last.
+    """
     cells = outcomes.cells
 
     def cost(column: int) -> tuple[float, str, str]:
         cell = cells[column]
-        return ((cell.gradients + cell.queries) / max(1, cell.n_done), cell.attack, cell.source)
+        each = (cell.gradients + cell.queries) / cell.n_done if cell.n_done else math.inf
+        return (each, cell.attack, cell.source)
 
     return sorted(outcomes.counted, key=cost)
 
 
 def shown_cells(outcomes: Outcomes) -> np.ndarray:
-    """For every example (N, int) the cell its card shows: the cheapest that breaks it, else the closest; -1 if none."""
+    """For every example (N, int) the cell its card shows: the cheapest that breaks it, else the closest; -1 if none.
+
+    A cell that is not complete is shown of what it broke before others were shown it.
+    """
     order = cheapest_first(outcomes)
     if not order:
         return np.full(len(outcomes.labels), -1)
@@ -202,4 +244,14 @@ def shown_cells(outcomes: Outcomes) -> np.ndarray:
     first = wrong.argmax(axis=1)
     closest = np.where(shown, outcomes.margin[:, order], np.inf).argmin(axis=1)
     chosen = np.array(order)[np.where(wrong.any(axis=1), first, closest)]
-    return np.where(shown.any(axis=1), chosen, -1)
+    found = np.where(shown.any(axis=1), chosen, -1)
+    elsewhere = broken_elsewhere(outcomes)
+    if elsewhere is not None and elsewhere.any():
+        breaks = outcomes.wrong & np.array([cell.inside_threat_model and judged(cell) for cell in outcomes.cells])
+        found = np.where(elsewhere & breaks.any(axis=1), breaks.argmax(axis=1), found)
+    return found
+
+
+def judged(cell: Cell) -> bool:
+    """Whether what a cell says was judged here."""
+    return cell.imported != UNJUDGED

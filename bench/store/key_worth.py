@@ -51,6 +51,6 @@ def measured(connection: Connection, board_id: int, behind: Sequence[Cell], cell
         own = [cell for cell in cells if cell.strategy == strategy and not cell.inside_threat_model and cell.complete]
         if not own:
             return None
-        return Left(withstanding(connection, board_id, [*behind, *own], cells), any(cell.reduced for cell in own))
+        return Left(withstanding(connection, board_id, behind, cells, besides=own), any(cell.reduced for cell in own))
 
     return KeyWorth(left(LEAKED), left(QUERIES))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,9 @@ class RunRecord:
     versions: dict[str, str]
     device: str
     git_commit: str | None
+    order: Mapping[str, Mapping[str, Sequence[str]]] = dataclasses.field(default_factory=dict)
+    """The names of its cells in the order that examples went through them, by defence as it was asked for and norm; empty
+    where every attack was shown everything."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,10 +107,31 @@ def runs(database: Database, board_id: int) -> list[RunRecord]:
         return [
             RunRecord(
                 row.id, row.started, row.command, row.preset, json.loads(row.spec_json), json.loads(row.versions_json),
-                row.device, row.git_commit,
+                row.device, row.git_commit, json.loads(row.order_json or "{}"),
             )
             for row in connection.execute(query)
         ]  # fmt: skip
+
+
+def order_of(board: Board, made_by: Sequence[RunRecord]) -> Sequence[str]:
+    """The names of a board's cells in the order that examples went through them, by the latest of its runs that has one."""
+    for run in made_by:
+        own = [(_settings_shared(request, board), order) for request, order in run.order.items()]
+        chosen = max(
+            ((count, order) for count, order in own if count is not None), key=lambda one: one[0], default=None
+        )
+        if chosen is not None and board.norm in chosen[1]:
+            return chosen[1][board.norm]
+    return ()
+
+
+def _settings_shared(request: str, board: Board) -> int | None:
+    """How many settings of `name[setting=value,…]` a board's defence has; None if it is another, or has others."""
+    name, _, rest = request.partition("[")
+    settings = [part.partition("=") for part in rest.rstrip("]").split(",") if part]
+    own = {key: str(value) for key, value in board.defence_settings.items()}
+    same = name == board.defence and all(own.get(key.strip()) == value.strip() for key, _, value in settings)
+    return len(settings) if same else None
 
 
 def image_files(database: Database, board_id: int) -> dict[tuple[int, int], list[ImageFile]]:

@@ -30,7 +30,8 @@
     const group = element("optgroup", { label: "Broken by" }), apart = element("optgroup", { label: "Broken by, outside the threat model" });
     data.cells.forEach((cell, i) => {
       if (cell.clean) return;
-      const text = `${name(cell)} (${cell.breaks}${cell.done ? "" : ", not complete"})`;
+      const of = cell.survivors ? ` of ${cell.shown} shown` : "";
+      const text = `${name(cell)} (${cell.breaks}${of}${cell.done ? "" : ", not complete"})`;
       (cell.inside ? group : apart).append(element("option", { value: `cell-${i}`, textContent: text }));
     });
     const outcome = find("outcome");
@@ -137,11 +138,14 @@
     const own = await chunk(Math.floor(i / data.chunk));
     if (current !== i) return;
     const from = (i % data.chunk) * data.cells.length;
-    const rows = data.cells.map((one, c) => ({ one, pred: own.pred[from + c], margin: own.margin[from + c] }))
-      .filter((row) => row.pred >= 0).sort((a, b) => a.margin - b.margin);
-    find("detail-rows").replaceChildren(...rows.map(({ one, pred, margin: m }) => element("tr", { className: pred === data.labels[i] ? "" : "lost" },
-      element("td", {}, element("code", { textContent: name(one) }), one.inside ? "" : " outside the threat model"),
-      element("td", { textContent: `${className(pred)}${pred === data.labels[i] ? "" : ", wrong"}` }), element("td", { className: "n", textContent: margin(m) }))));
+    const all = data.cells.map((one, c) => ({ one, pred: own.pred[from + c], margin: own.margin[from + c] }));
+    const rows = all.filter((row) => row.pred >= 0).sort((a, b) => a.margin - b.margin);
+    const title = (one) => element("td", {}, element("code", { textContent: name(one) }), one.inside ? "" : " outside the threat model");
+    find("detail-rows").replaceChildren(
+      ...rows.map(({ one, pred, margin: m }) => element("tr", { className: pred === data.labels[i] ? "" : "lost" }, title(one),
+        element("td", { textContent: `${className(pred)}${pred === data.labels[i] ? "" : ", wrong"}` }), element("td", { className: "n", textContent: margin(m) }))),
+      ...all.filter((row) => row.pred < 0 && row.one.survivors).map(({ one }) => element("tr", { className: "unseen" }, title(one),
+        element("td", { textContent: "not shown" }), element("td", { className: "n", textContent: "–" }))));
   };
   const step = (by) => { const i = shown[shown.indexOf(current) + by]; if (i !== undefined) open(i); };
   const fromAddress = () => { const found = /^#example-(\d+)$/.exec(location.hash); if (found && Number(found[1]) < data.n) open(Number(found[1])); };

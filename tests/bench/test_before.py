@@ -68,6 +68,7 @@ def test_the_old_database_asks_to_be_upgraded_and_then_verifies(before: Path) ->
     found = verify(database, before / "bench.images", vaults.published())
     assert (found.rows, found.without_images, found.problems, found.unjudged) == (36, 0, [], {})
     assert {(c.attack_about.meaning, c.source_about.meaning) for c in cells(path)} == {("", "")}, "it goes by its names"
+    assert {(c.scope, c.on_survivors, c.bounds.exact) for c in cells(path)} == {("all", False, True)}
     (search,) = key_searches.found(database)
     assert (search.defence, len(search.guesses), len(search.candidates)) == ("block-shuffle", 5, 1)
     assert not search.found, "nobody has tried fresh images then"

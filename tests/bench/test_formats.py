@@ -175,14 +175,19 @@ def with_rows_of_version_1(path: Path, target: Path) -> Path:
     return forgery.mend().write(target)
 
 
-def as_format_1(manifest: dict[str, Any]) -> None:
-    """What the version before wrote of the same results."""
-    manifest["format"] = "bench-results-1"
-    del manifest["rows_version"]
-    for name, missing in layout.FORMATS["bench-results-1"].missing.items():
-        for row in manifest["tables"][name]:
-            for column in missing:
-                del row[column]
+def as_format(name: str) -> Callable[[dict[str, Any]], None]:
+    """What an older version wrote of the same results."""
+
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["format"] = name
+        if layout.FORMATS[name].rows_version is not None:
+            del manifest["rows_version"]
+        for table, missing in layout.FORMATS[name].missing.items():
+            for row in manifest["tables"][table]:
+                for column in missing:
+                    del row[column]
+
+    return change
 
 
 @pytest.fixture(scope="session")
@@ -193,11 +198,17 @@ def packed(honest: Path) -> Path:
     return honest / "formats.zip"
 
 
-def test_format_1_is_read_with_what_it_does_not_have_filled_in(packed: Path, tmp_path: Path) -> None:
-    old = changed(with_rows_of_version_1(packed, tmp_path / "1.zip"), tmp_path / "old.zip", as_format_1)
+@pytest.mark.parametrize("name", [name for name in layout.FORMATS if name != layout.WRITTEN])
+def test_an_older_format_is_read_with_what_it_does_not_have_filled_in(packed: Path, tmp_path: Path, name: str) -> None:
+    rows = packed if layout.FORMATS[name].rows_version is None else with_rows_of_version_1(packed, tmp_path / "1.zip")
+    old = changed(rows, tmp_path / "old.zip", as_format(name))
     assert taken(old, tmp_path / "theirs").rows == 12
     assert problems(tmp_path / "theirs") == []
-    both = changed(packed, tmp_path / "both.zip", lambda manifest: manifest.update(format="bench-results-1"))
+    database = open_database(str(tmp_path / "theirs" / "bench.db"), create=False)
+    (board,) = queries.boards(database)
+    database.dispose()
+    assert {(cell.scope, cell.status) for cell in board.cells} == {(schema.ALL, "done")}
+    both = changed(packed, tmp_path / "both.zip", lambda manifest: manifest.update(format=name))
     with pytest.raises(BenchError, match="does not have the table's columns"):
         taken(both, tmp_path / "none")
 

@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,10 +21,13 @@ from hypothesis import strategies as st
 from sqlalchemy.engine import Engine as Database
 
 from bench.api import BenchError, UsageError
-from bench.store import queries, schema, writer
-from bench.store.database import migrate, open_database, url_of, user_errors
+from bench.store import completeness, evidence, frames, queries, schema, writer
+from bench.store.best_known import Bounds
+from bench.store.database import migrate, open_database, url_of, user_errors, writing
+from bench.store.key_worth import KeyWorth, Left
+from bench.store.outcomes import outcomes
 from tests.processes import run
-from tests.stores import a_board, a_cell, fill, opened, shard
+from tests.stores import a_board, a_cell, fill, mark_imported, opened, shard, shard_of
 
 
 def test_the_migrations_make_the_schema(database: Database) -> None:
@@ -62,6 +65,161 @@ def test_best_known_and_best_adversary_against_brute_force(
         own = np.logical_and.reduce([clean, *(cells[f"a{a}", f"s{s}"] for a in range(attacks))])
         assert by_source[f"s{s}"] == int(own.sum())
     database.dispose()
+
+
+class Survivors:
+    """A board that is filled as runs on what still stands fill it, and what must come of that, worked out by hand."""
+
+    def __init__(self, database: Database, n: int, seed: int) -> None:
+        self.database, self.n, self.random = database, n, np.random.default_rng(seed)
+        self.board = a_board(database, n)
+        self.rows: dict[writer.CellKey, dict[int, bool]] = {}
+        self.about: dict[writer.CellKey, tuple[str, str, bool]] = {}
+        """What each cell's attack is, its scope, and whether what it finds wrong is broken."""
+
+    def cell(self, attack: str, source: str, scope: str, kind: str = "") -> writer.CellKey:
+        key = a_cell(self.database, self.board, attack, source, kind != "outside", scope=scope)
+        if kind == "unjudged":
+            mark_imported(self.database, key, schema.UNJUDGED)
+        self.rows[key], self.about[key] = {}, (attack, scope, not kind)
+        return key
+
+    def show(self, key: writer.CellKey, examples: Sequence[int], chance: float = 0.6) -> None:
+        """Has some examples attacked, in two shards with gaps, and so many of them withstand."""
+        for part in (examples[::2], examples[1::2]):
+            if part:
+                right = (self.random.random(len(part)) < chance).tolist()
+                assert writer.record_shard(self.database, key, shard_of(part, right), self.n)
+                self.rows[key] |= dict(zip(part, right, strict=True))
+        completeness.update(self.database, self.board)
+
+    @property
+    def standing(self) -> list[int]:
+        wrong = {e for key, rows in self.rows.items() if self.about[key][2] for e, ok in rows.items() if not ok}
+        return [example for example in range(self.n) if example not in wrong]
+
+    def done(self, key: writer.CellKey) -> bool:
+        scope, shown = self.about[key][1], self.rows[key].keys()
+        return shown >= set(self.standing if scope == schema.SURVIVORS else range(self.n))
+
+    def counted(self, attack: str | None = None) -> list[dict[int, bool]]:
+        return [
+            rows
+            for key, rows in self.rows.items()
+            if self.done(key) and self.about[key][2] and self.about[key][0] in ((attack,) if attack else ("a0", "a1"))
+        ]
+
+    def check(self) -> queries.Board:
+        (found,) = queries.boards(self.database)
+        by_key = {(self.board, cell.attack_id, cell.source_id): cell for cell in found.cells}
+        for key, cell in by_key.items():
+            rows = self.rows[key]
+            right, wrong = sum(rows.values()), len(rows) - sum(rows.values())
+            assert cell.status == ("done" if self.done(key) else "running"), key
+            assert (cell.n_done, cell.broken, cell.bounds) == (len(rows), wrong, Bounds(right, self.n - wrong))
+            assert cell.on_survivors == (self.about[key][1] == schema.SURVIVORS and len(rows) < self.n)
+            assert cell.accuracy == (None if cell.on_survivors or not rows else right / len(rows))
+        clean = next(rows for key, rows in self.rows.items() if self.about[key][0] == schema.CLEAN)
+        every = [clean, *self.counted()]
+        known = sum(all(rows.get(e, False) for rows in every) for e in range(self.n))
+        assert found.best_known == (known if len(every) > 1 else None)
+        for attack in ("a0", "a1"):
+            own = self.counted(attack)
+            least = sum(all(rows.get(e, False) for rows in own) for e in range(self.n))
+            most = sum(all(rows.get(e, True) for rows in own) for e in range(self.n))
+            assert found.adversaries.get(attack) == (Bounds(least, most) if own and len(every) > 1 else None)
+        answers = outcomes(self.database, found)
+        for column, cell in enumerate(answers.cells):
+            rows = self.rows[self.board, cell.attack_id, cell.source_id]
+            assert np.flatnonzero(answers.shown[:, column]).tolist() == sorted(rows)
+            assert np.flatnonzero(answers.wrong[:, column]).tolist() == sorted(e for e, ok in rows.items() if not ok)
+        mask = evidence.best_known(answers)
+        assert (None if mask is None else int(mask.sum())) == found.best_known
+        assert found.scope == (schema.SURVIVORS if any(cell.on_survivors for cell in found.cells) else schema.ALL)
+        self._check_frames(found)
+        return found
+
+    def _check_frames(self, found: queries.Board) -> None:
+        cells = frames.cells_frame([found])
+        examples = frames.examples_frame(self.database, [found])
+        assert len(examples) == sum(map(len, self.rows.values()))
+        for row, cell in zip(cells[cells["attack"] != schema.CLEAN].to_dict("records"), found.cells, strict=True):
+            assert (row["scope"], row["examples"], row["broken"]) == (cell.scope, cell.n_done, cell.broken)
+            ends = (round(100 * cell.n_correct / self.n, 2), round(100 * (self.n - cell.broken) / self.n, 2))
+            assert (row["accuracy_least"], row["accuracy_most"]) == ends
+            if cell.on_survivors:
+                assert not any(row[name] == row[name] for name in ("accuracy", "low", "high")), "they are not known"
+        (board,) = frames.boards_frame([found]).to_dict("records")
+        assert board["scope"] == found.scope
+        for attack, bounds in found.adversaries.items():
+            ends = (round(100 * bounds.least / self.n, 2), round(100 * bounds.most / self.n, 2))
+            assert (board["best_adversary_least"][attack], board["best_adversary_most"][attack]) == ends
+            assert board["best_adversary"].get(attack) == (ends[0] if bounds.exact else None)
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 14))
+def test_partly_shown_boards_against_brute_force(new_url: Callable[[], str], seed: int, n: int) -> None:
+    """Cells on all examples and on what still stands, complete or not, outside the threat model or not judged."""
+    database = open_database(new_url(), create=True)
+    made, random = Survivors(database, n, seed), np.random.default_rng(seed)
+    made.show(made.cell(schema.CLEAN, schema.CLEAN, schema.ALL), range(n), 0.9)
+    for place in random.permutation(6).tolist():
+        kind = ("outside", "unjudged")[place % 2] if random.random() < 0.3 else ""
+        scope = str(random.choice([schema.ALL, schema.SURVIVORS, schema.SURVIVORS]))
+        key = made.cell(f"a{place % 2}", f"s{place // 2}", scope, kind)
+        examples = list(range(n)) if scope == schema.ALL else made.standing
+        if random.random() < 0.3:
+            examples = examples[: len(examples) // 2]  # it is not complete
+        made.show(key, examples)
+        if len(made.rows) in (4, 7):
+            made.check()
+    database.dispose()
+
+
+def test_a_cell_on_survivors_is_complete_when_every_example_that_stands_has_a_row(database: Database) -> None:
+    made = Survivors(database, 6, 0)
+    clean = made.cell(schema.CLEAN, schema.CLEAN, schema.ALL)
+    made.show(clean, range(6), 1)
+    first, second = (made.cell("a0", source, schema.SURVIVORS) for source in ("s0", "s1"))
+    leaked = made.cell("a1", "key", schema.SURVIVORS, "outside")
+    theirs = made.cell("a1", "s0", schema.SURVIVORS, "unjudged")
+    made.show(leaked, range(6), 0)
+    made.show(theirs, range(6), 0)
+    assert made.standing == list(range(6)), "neither breaks anything"
+    made.show(first, [0, 1], 0)
+    made.show(first, [2, 3, 4], 1)
+    made.show(second, [2, 3, 4], 1)
+    assert {cell.source: cell.status for cell in made.check().cells if cell.attack == "a0"} == {
+        "s0": "running", "s1": "running",
+    }  # fmt: skip
+    made.show(first, [5], 0)
+    found = made.check()
+    assert {cell.source: cell.status for cell in found.cells if cell.attack == "a0"} == {"s0": "done", "s1": "done"}
+    assert (found.best_known, found.adversaries["a0"]) == (3, Bounds(3, 3))
+    with writing(database) as connection:
+        writer.delete_results(connection, first)
+        connection.execute(sa.delete(schema.cell).where(writer.of_cell(schema.cell, first)))
+        completeness.settle(connection, made.board)
+    del made.rows[first]
+    assert made.check().best_known is None, "of what it broke nothing is known any more"
+
+
+@pytest.mark.parametrize("everything", [True, False])
+def test_what_is_broken_by_a_cell_that_is_not_complete_is_not_laid_at_the_keys_door(
+    database: Database, everything: bool
+) -> None:
+    """What the key is worth is of the same examples, whether the cells outside the threat model saw all of them or not."""
+    made = Survivors(database, 6, 0)
+    made.show(made.cell(schema.CLEAN, schema.CLEAN, schema.ALL), range(6), 1)
+    made.show(made.cell("a0", "s0", schema.SURVIVORS), range(6), 1)
+    made.show(made.cell("a1", "s0", schema.SURVIVORS), [0, 1], 0)
+    key = a_cell(database, made.board, "a1", "key", inside=False, strategy="key-leaked", scope=schema.SURVIVORS)
+    shown = range(6) if everything else [2, 3, 4, 5]
+    writer.record_shard(database, key, shard_of(shown, [example != 5 for example in shown]), 6)
+    completeness.update(database, made.board)
+    (found,) = queries.boards(database)
+    assert (found.best_known, found.partial, found.key_worth) == (6, True, KeyWorth(Left(5), None))
 
 
 def test_an_attack_has_one_name_over_sources_with_budgets_of_their_own() -> None:

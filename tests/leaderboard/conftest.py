@@ -46,6 +46,12 @@ def hostile_site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 
 @pytest.fixture(scope="session")
+def surviving_site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    folder = tmp_path_factory.mktemp("surviving")
+    return Site(stores.surviving(folder), folder / "leaderboard")
+
+
+@pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     with Browser() as browser:
         yield browser

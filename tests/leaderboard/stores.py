@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from bench.evaluation import images
 from bench.reproduction import reproduced, writing
 from bench.reproduction.contents import Sizes
 from bench.reproduction.results import Results
-from bench.store import database, descriptions, example_sets, queries, schema, writer
+from bench.store import completeness, database, descriptions, example_sets, queries, schema, writer
 from bench.store.coverage import Required
 from bench.store.writer import ShardResult
 from bench.support.fingerprint import fingerprint
@@ -120,7 +121,9 @@ class Filler:
             },
         )
 
-    def cell(self, board: int, attack: str, source: str, strategy: str, inside: bool = True) -> writer.CellKey:
+    def cell(
+        self, board: int, attack: str, source: str, strategy: str, inside: bool = True, scope: str = schema.ALL
+    ) -> writer.CellKey:
         small = " small" if source.startswith("surrogate") else ""  # a budget of its own
         ids = [
             writer.ensure(
@@ -140,9 +143,8 @@ class Filler:
             )
         ]
         key = (board, ids[0], ids[1])
-        writer.ensure_cell(
-            self.database, key, {"run_id": self.run, "strategy": strategy, "inside_threat_model": inside}
-        )
+        values = {"run_id": self.run, "strategy": strategy, "inside_threat_model": inside, "scope": scope}
+        writer.ensure_cell(self.database, key, values)
         return key
 
     def fill(
@@ -156,24 +158,30 @@ class Filler:
         *,
         inside: bool = True,
         upto: int | None = None,
+        examples: Sequence[int] | None = None,
         pictures: bool = False,
         norm: str = "linf",
     ) -> writer.CellKey:
-        """A cell that about `share` of the examples withstand, the strong ones rather than the weak."""
-        key, n = self.cell(board, attack, source, strategy, inside), len(strength)
+        """A cell that about `share` of the examples withstand, the strong ones rather than the weak.
+
+        It is shown all of them, or the first so many, or with the scope `survivors` these.
+        """
+        scope, n = schema.ALL if examples is None else schema.SURVIVORS, len(strength)
+        key = self.cell(board, attack, source, strategy, inside, scope)
         labels = datasets.load("cifar10").examples(n).labels
         margin = 6 * (strength - (1 - share)) + self.random.normal(0, 0.6, n)
         wrong = (labels + 1 + self.random.integers(0, 9, n)) % 10
         pred = np.where(margin >= 0, labels, wrong)
-        stop = n if upto is None else upto
+        own = list(range(n if upto is None else upto) if examples is None else examples)
+        if not own:
+            return key
         file = digest = None
         if pictures:
-            clean = datasets.load("cifar10").examples(n).unit()[:stop]
+            clean = datasets.load("cifar10").examples(n).unit()[own]
             step = self.random.choice([-1, 1], clean.shape) * EPSILON["linf"] * {"linf": 1, "l2": 0.3}[norm]
             made = np.clip(clean + step, 0, 1).astype(np.float32)
-            file, digest = images.save(
-                images.folder_of(str(self.path)), fingerprint([board, attack, source]), 0, stop, made
-            )
+            name = fingerprint([board, attack, source])
+            file, digest = images.save(images.folder_of(str(self.path)), name, own[0], own[-1] + 1, made)
         rows = [
             {
                 "example_idx": i,
@@ -190,7 +198,7 @@ class Filler:
                 "gradients": ENGINES.get(attack, 1),
                 "queries": 2,
             }
-            for i in range(stop)
+            for i in own
         ]
         writer.record_shard(
             self.database, key, ShardResult(rows, "test", 1.0, {}, PARTS.get(attack, ()), file, digest), n
@@ -199,6 +207,18 @@ class Filler:
 
     def clean(self, board: int, share: float, strength: np.ndarray) -> None:
         self.fill(board, schema.CLEAN, schema.CLEAN, schema.CLEAN, share, strength)
+
+    def standing(self, board: int, n: int) -> list[int]:
+        """What a run with the scope `survivors` would show the next attack."""
+        return sorted(set(range(n)).difference(completeness.stored_broken(self.database, board)))
+
+    def on_survivors(
+        self, board: int, attack: str, source: str, strategy: str, share: float, strength: np.ndarray, **options: Any
+    ) -> None:
+        """A cell that is shown what those before it have left."""
+        left = self.standing(board, len(strength))
+        self.fill(board, attack, source, strategy, share, strength, examples=left, **options)
+        completeness.update(self.database, board)
 
 
 def paper_like(folder: Path, n: int = 60, surrogates: int = 4) -> Filler:
@@ -253,6 +273,47 @@ def paper_like(folder: Path, n: int = 60, surrogates: int = 4) -> Filler:
                     {"zero-gradient": f"Half of the gradients were zero ({n // 2} of {n} examples)"},
                 )
     writer.finish_run(filler.database, filler.run)
+    return filler
+
+
+IN_ORDER = (
+    ("pgd", "bypass", "pba", 0.75),
+    ("pgd", "surrogate:1", "transfer", 0.8),
+    ("pgd", "surrogate:2", "transfer", 0.8),
+    ("aa", "bypass", "pba", 0.6),
+    ("square", "nominal", "transfer", 0.7),
+)
+
+
+def surviving(folder: Path, n: int = 60) -> Filler:
+    """Four boards: one whose attacks were shown what others had left (one of them not complete), one where nothing was
+    left for most, one where some were shown everything, and one where all were; on the same examples."""
+    filler = Filler(folder)
+    order = [f"{attack}@{source}" for attack, source, *_ in IN_ORDER] + ["square@query"]
+    request = {"linac": {"linf": order}, "block-shuffle": {"linf": order}}
+    values = {"preset": "laptop", "spec_json": "{}", "versions_json": "{}", "device": ""}
+    values |= {"command": "bench run --scope survivors", "order_json": json.dumps(request)}
+    filler.run = writer.start_run(filler.database, values)
+    strength = filler.random.random(n)
+    for defence, ease, everything in (
+        ("linac", 0.1, 0),
+        ("block-shuffle", -1.0, 0),
+        ("jpeg-23", 0.0, 2),
+        ("none", 0.0, len(IN_ORDER)),
+    ):
+        required = Required("laptop", tuple(f"{attack}@{source}" for attack, source, *_ in IN_ORDER))
+        board = filler.board(defence, "linf", n, required=required)
+        filler.clean(board, 0.9, strength)
+        for place, (attack, source, strategy, share) in enumerate(IN_ORDER):
+            if place < everything:
+                filler.fill(board, attack, source, strategy, share + ease, strength, pictures=True)
+            else:
+                filler.on_survivors(board, attack, source, strategy, share + ease, strength, pictures=True)
+        filler.on_survivors(board, "square", "query", "query", 0.5 + ease, strength, inside=False)
+        if defence == "linac":
+            left = filler.standing(board, n)
+            filler.fill(board, "mt", "bypass", "pba", 0.5, strength, examples=left[: len(left) // 2])
+            completeness.update(filler.database, board)
     return filler
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,41 @@ def counted(known: Iterable[bool]) -> Bounds:
     return Bounds(count, count)
 
 
+def partly(seed: int) -> Outcomes:
+    """The same as a run over what still stands would leave it: some cells were shown everything, some are not complete."""
+    random, whole = np.random.default_rng(seed), some(seed)
+    cells, shown = list(whole.cells), np.ones_like(whole.correct)
+    standing = whole.correct[:, 0].copy()
+    for column in random.permutation(range(1, len(cells))):
+        kind = random.choice(["all", "survivors", "survivors", "running"])
+        if kind != "all":
+            shown[:, column] = standing | (random.random(len(standing)) < 0.15)  # another run had shown it those
+        if kind == "running":
+            shown[:, column] &= random.random(len(standing)) < 0.6
+        standing &= whole.correct[:, column] | ~shown[:, column]
+        cells[column] = dataclasses.replace(
+            cells[column],
+            status="running" if kind == "running" else "done",
+            scope="all" if kind == "all" else "survivors",
+        )
+    correct = whole.correct & shown
+    cells = [
+        dataclasses.replace(cell, n_done=int(own.sum()), n_correct=int(right.sum()), n_examples=len(shown))
+        for cell, own, right in zip(cells, shown.T, correct.T, strict=True)
+    ]
+    return Outcomes(tuple(cells), whole.labels, np.where(shown, whole.pred, -1), correct, whole.margin)
+
+
+def completed(found: Outcomes, columns: Sequence[int]) -> Bounds:
+    """Over everything that the answers which are not known may be: the fewest and the most right under all of the cells."""
+    least = most = 0
+    for right, shown in zip(found.correct[:, columns].tolist(), found.shown[:, columns].tolist(), strict=True):
+        answers = [(ok,) if known else (False, True) for ok, known in zip(right, shown, strict=True)]
+        possible = {all(combination) for combination in itertools.product(*answers)}
+        least, most = least + min(possible), most + max(possible)
+    return Bounds(least, most)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6))
 def test_unions_and_breakers_against_brute_force(seed: int) -> None:
@@ -61,12 +97,12 @@ def test_unions_and_breakers_against_brute_force(seed: int) -> None:
         broken = [ok and not row[breaker.column] for ok, row in zip(right, found.correct, strict=True)]
         others = [any(not row[c] for c in range(1, len(row)) if c != breaker.column) for row in found.correct]
         assert breaker.breaks == sum(broken)
-        assert breaker.alone == sum(b and not o for b, o in zip(broken, others, strict=True))
+        assert breaker.alone == counted(b and not o for b, o in zip(broken, others, strict=True))
     curve = evidence.by_members(found)["surrogate"]
     for k, count in enumerate(curve, 1):
         members = {f"surrogate:{j}" for j in range(1, k + 1)}
         own = [c for c, cell in enumerate(found.cells) if cell.source in members]
-        assert count == sum(row[0] and all(row[c] for c in own) for row in found.correct)
+        assert count == counted(row[0] and all(row[c] for c in own) for row in found.correct)
 
 
 @settings(max_examples=60, deadline=None)
@@ -79,10 +115,94 @@ def test_the_cover_gives_best_known_and_every_step_is_the_largest(seed: int) -> 
         gains = {c: {i for i in standing if not found.correct[i, c]} for c in found.counted}
         assert step.adds == max(len(gain) for gain in gains.values()) == len(gains[step.column])
         standing -= gains[step.column]
-        assert step.left == len(standing)
+        assert step.left == Bounds(len(standing), len(standing))
     everything = evidence.best_known(found)
     assert everything is not None
     assert standing == set(np.flatnonzero(everything).tolist())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6))
+def test_bounds_are_what_the_unknown_answers_leave_open(seed: int) -> None:
+    found = partly(seed)
+    for engine in ("pgd", "square"):
+        own = [c for c in found.counted if found.cells[c].attack == engine]
+        assert evidence.left_right(found, own) == completed(found, own)
+    strategies = evidence.by_strategy(found)
+    for columns in strategies.values():
+        if set(columns) < set(found.counted):
+            assert evidence.known_count(found, columns) == completed(found, [0, *columns])
+    for members in evidence.families(found.cells[c] for c in found.counted).values():
+        curve = evidence.by_members(found)["surrogate"]
+        assert len(curve) == len(members)
+        for k, bounds in enumerate(curve, 1):
+            own = [c for c in found.counted if found.cells[c].source in members[:k]]
+            assert bounds == completed(found, [0, *own]) or set(own) == set(found.counted)
+    strongest = evidence.strongest_strategy(found)
+    left = {name: evidence.known_count(found, columns) for name, columns in strategies.items()}
+    known = [bounds for bounds in left.values() if bounds is not None]
+    least = min((bounds.most for bounds in known), default=None)
+    told = [bounds.least for bounds in known if bounds.exact and all(bounds.least <= o.least for o in known)]
+    assert (strongest is None) == (not told)
+    if strongest is not None:
+        assert strongest[1] == least == min(told)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6))
+def test_best_known_is_exact_however_little_single_cells_were_shown(seed: int) -> None:
+    """Whatever is not right under everything was seen to be wrong, if by a cell that is not complete."""
+    found = partly(seed)
+    mask = evidence.best_known(found)
+    if mask is None:
+        assert not found.counted
+        return
+    for example, ok in enumerate(mask):
+        row, shown = found.correct[example], found.shown[example]
+        assert bool(ok) == (row[0] and all(row[c] for c in found.counted))
+        if not ok:
+            assert any(known and not right for known, right in zip(shown, row, strict=True))
+    assert evidence.known_count(found, found.counted) == counted(mask.tolist())
+    steps, standing = evidence.cover(found), int(mask.sum())
+    broken = {i for i in np.flatnonzero(found.correct[:, 0]) if any(found.wrong[i, c] for c in found.counted)}
+    assert sum(step.adds for step in steps) == len(broken)
+    if steps:
+        assert steps[-1].left == Bounds(standing, standing)
+    elsewhere = [i for i in np.flatnonzero(found.correct[:, 0]) if not mask[i] and i not in broken]
+    for place, step in enumerate(steps):
+        so_far = completed(found, [0, *(one.column for one in steps[: place + 1])])
+        assert so_far.most - len(elsewhere) <= step.left.most <= so_far.most
+        assert so_far.least - len(elsewhere) <= step.left.least <= so_far.least
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6))
+def test_what_every_cell_breaks_alone_is_known_where_the_others_were_shown_it(seed: int) -> None:
+    found = partly(seed)
+    for breaker in evidence.breakers(found):
+        own = [i for i in range(len(found.labels)) if found.correct[i, 0] and found.wrong[i, breaker.column]]
+        others = [c for c in found.counted if c != breaker.column]
+        assert breaker.breaks == len(own)
+        assert breaker.shown == sum(found.correct[:, 0] & found.shown[:, breaker.column])
+        rows = Outcomes(found.cells, found.labels[own], found.pred[own], found.correct[own], found.margin[own])
+        assert breaker.alone == completed(rows, others), "nobody else breaks it: right under all the others"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6))
+def test_an_example_tells_of_a_cell_that_was_shown_it(seed: int) -> None:
+    found = partly(seed)
+    chosen, mask, order = evidence.shown_cells(found), evidence.best_known(found), evidence.cheapest_first(found)
+    for i, column in enumerate(chosen.tolist()):
+        breaking = [c for c in order if found.wrong[i, c]]
+        reached = [c for c in order if found.shown[i, c]]
+        if breaking:
+            assert column == breaking[0]
+        elif mask is not None and found.correct[i, 0] and not mask[i]:
+            assert found.wrong[i, column]
+            assert found.cells[column].status == "running"
+        else:
+            assert column == (min(reached, key=lambda c: found.margin[i, c]) if reached else -1)
 
 
 def test_the_cell_that_tells_of_an_example_is_the_cheapest_that_breaks_it() -> None:
@@ -171,7 +291,11 @@ def test_key_search_section() -> None:
 def test_a_chart_is_a_file_of_its_own_too() -> None:
     import xml.etree.ElementTree
 
-    figure = figures.surrogates("linf", {stores.HOSTILE: [9, 8, 7], "reconstruction": [8, 5, 4]}, 10, 9)
+    curves = {
+        stores.HOSTILE: [Bounds(9, 9), Bounds(8, 8), Bounds(7, 7)],
+        "reconstruction": [Bounds(8, 8), Bounds(4, 5)],
+    }
+    figure = figures.surrogates("linf", curves, 10, 9)
     assert figure is not None
     tree = xml.etree.ElementTree.fromstring(svg.standalone(figure.chart))
     assert stores.HOSTILE in [element.text for element in tree.iter() if element.text]

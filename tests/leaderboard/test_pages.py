@@ -129,6 +129,12 @@ def test_every_link_leads_somewhere_and_nothing_is_from_elsewhere(site: Site, ho
                     assert html.unescape(anchor) in there, f"{page.name} links to {link}"
 
 
+def test_boards_whose_attacks_were_shown_everything_say_nothing_of_what_others_left(site: Site) -> None:
+    for page in site.pages():
+        assert "shown only what" not in page.read_text(), page.name
+        assert 'class="limits"' not in page.read_text(), page.name
+
+
 def test_every_chart_has_its_data(site: Site) -> None:
     page = site.page("linac")
     charts = re.findall(r"<figure>.*?</figure>", page.read_text(), re.DOTALL)

@@ -61,6 +61,27 @@ def test_the_order_of_strategies_is_a_paired_test(filler: Filler) -> None:
     assert judged(filler)["against `linac`"].answer is Answer.FAILS
 
 
+def test_what_is_known_of_some_examples_only_is_no_claim(filler: Filler) -> None:
+    made, strength = (
+        filler.board("linac", "linf", 200, required=Required("laptop", ("pgd@bypass",))),
+        np.linspace(0, 1, 200),
+    )
+    filler.clean(made, 2, strength)
+    for source, strategy, share in (
+        ("bypass", "pba", 0.4),
+        ("nominal", "transfer", 0.3),
+        ("reconstruction:1", "bpda", 0.2),
+    ):
+        filler.on_survivors(made, "pgd", source, strategy, share, strength)
+    assert not judged(filler), "the last two were shown what the bypass had left"
+    (one,) = queries.boards(filler.database)
+    reported = ReportedBoard(filler.database, one, outcomes.outcomes(filler.database, one))
+    shown = list(results_docs.matrix(reported))
+    bounds = next(cell.bounds for cell in one.cells if cell.source == "nominal")
+    assert any(f"| {bounds.least / 2:.1f}–{bounds.most / 2:.1f} |" in line for line in shown)
+    assert any(f"{100 * (one.best_known or 0) / 200:.1f} (" in line for line in shown if "Best Known" in line)
+
+
 def test_the_page_has_the_answers_in_words(filler: Filler) -> None:
     board(filler, "none", 50, {"pgd@self": -2}, keyed=False)
     board(filler, "pca-full", 500, {"pgd@self": -2}, keyed=False)
