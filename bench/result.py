@@ -120,5 +120,5 @@ class Result:
         return "\n".join([*lines, str(self.summary), f"stored in {redacted(self.db)}"])
 
     def _repr_html_(self) -> str:
-        columns = ["norm", "attack", "source", "accuracy", "low", "high", "status", "doubts"]
+        columns = ["norm", "attack", "source", "accuracy", "low", "high", "reduced", "status", "doubts"]
         return f"<pre>{html.escape(repr(self))}</pre>{self.cells()[columns].to_html(index=False)}"

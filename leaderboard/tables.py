@@ -160,7 +160,7 @@ def _over(board: Board, outcomes: Outcomes, columns: list[int], count: Callable[
         count(done),
         board.n_examples,
         incomplete=left_out if len(done) < len(columns) else "",
-        reduced=f"{fewer} of {words.plural(len(done), 'cell')} on reduced budgets" if fewer else "",
+        reduced=words.on_reduced(fewer, len(done)),
     )
 
 
@@ -200,11 +200,9 @@ def breakers_frame(outcomes: Outcomes) -> pd.DataFrame:
 
 def cover_frame(outcomes: Outcomes) -> pd.DataFrame:
     """The greedy cover: attacks in order, what each adds, and Best Known (percent) after it."""
-    names, total = evidence.names(outcomes), len(outcomes.labels)
-    return pd.DataFrame(
-        [
-            (step, names[s.column], s.adds, percent(s.left / total))
-            for step, s in enumerate(evidence.cover(outcomes), 1)
-        ],
-        columns=["step", "attack", "adds", "best_known"],
-    )
+    names, total, rows = evidence.names(outcomes), len(outcomes.labels), []
+    fewer = 0
+    for step, one in enumerate(evidence.cover(outcomes), 1):
+        fewer += bool(outcomes.cells[one.column].reduced)
+        rows.append((step, names[one.column], one.adds, percent(one.left / total), words.on_reduced(fewer, step)))
+    return pd.DataFrame(rows, columns=["step", "attack", "adds", "best_known", "reduced"])

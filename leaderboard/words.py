@@ -8,6 +8,7 @@ from typing import Any
 
 from bench import norms
 from bench.store.frames import percent
+from bench.store.queries import Board
 from bench.support.stats import lost, wilson
 
 IMPORTED = {
@@ -69,6 +70,16 @@ def thousands(count: int) -> str:
 
 def plural(count: int, word: str) -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def on_reduced(fewer: int, cells: int) -> str:
+    """How many of the cells behind a number try less than they were published with; nothing where none does."""
+    return f"{fewer} of {plural(cells, 'cell')} on reduced budgets" if fewer else ""
+
+
+def known_on_reduced(board: Board) -> str:
+    """The same of a board's Best Known."""
+    return on_reduced(len(board.reduced), len(board.counted))
 
 
 def slug(name: str, *identity: Any) -> str:
