@@ -39,9 +39,12 @@ def table() -> tuple[Measured, ...]:
     """All that was measured, in order."""
     with TABLE.open(newline="") as stream:
         return tuple(
-            Measured(*(row[name] for name in Measured._fields[:5]), *(float(row[n]) for n in Measured._fields[5:]))
+            Measured(
+                row["defence"], row["norm"], row["engine"], row["source"], row["kind"],
+                float(row["seconds"]), float(row["breaks"]), float(row["left"]),
+            )
             for row in csv.DictReader(stream)
-        )
+        )  # fmt: skip
 
 
 def of(defence: str, norm: str, pairs: Sequence[Pair]) -> list[Pair]:

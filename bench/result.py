@@ -120,7 +120,7 @@ class Result:
         return "\n".join([*lines, str(self.summary), f"stored in {redacted(self.db)}"])
 
     def _repr_html_(self) -> str:
-        columns = ["norm", "attack", "source", "accuracy", "low", "high", "status", "doubts"]
+        columns = ["norm", "attack", "source", "accuracy", "low", "high", "reduced", "status", "doubts"]
         if any(cell.on_survivors for board in self._boards for cell in board.cells):  # whose accuracy is not known
             columns[6:6] = ["examples", "broken", "accuracy_least", "accuracy_most"]
         return f"<pre>{html.escape(repr(self))}</pre>{self.cells()[columns].to_html(index=False)}"

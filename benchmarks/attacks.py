@@ -43,7 +43,7 @@ Attack = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """images (N×H×W×C) and labels (N) to adversarial images."""
 
 
-def ours(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Attack]:
+def ours(what: str, model: Any, norm: str, epsilon: float, seed: int) -> tuple[Attack, Attack]:
     """The attack, and a short form of it that compiles all it needs."""
     from attacks.engines import autoattack, multi_targeted, pgd
     from bench.api import Batch, ModelSource
@@ -53,7 +53,7 @@ def ours(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Atta
 
     def run(engine: Any) -> Attack:
         def attack(images: np.ndarray, labels: np.ndarray) -> np.ndarray:
-            seeds = np.stack([np.arange(len(labels)), np.zeros(len(labels))], axis=1).astype(np.int32)
+            seeds = np.stack([np.arange(len(labels)), np.full(len(labels), seed)], axis=1).astype(np.int32)
             batch = Batch(images, labels, seeds, norm, epsilon, batch_size=100)
             return engine.run(source, batch, lambda _: None).images
 
@@ -102,7 +102,7 @@ def floor(model: Any, norm: str, epsilon: float) -> tuple[Attack, Attack]:
     return attack, attack
 
 
-def foolbox(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Attack]:
+def foolbox(what: str, model: Any, norm: str, epsilon: float, seed: int) -> tuple[Attack, Attack]:
     """Given the Keras model itself, as its documentation has it, or (which helps it) a compiled forward pass."""
     import foolbox as fb
     import tensorflow as tf
@@ -110,6 +110,7 @@ def foolbox(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, A
     steps, restarts = (STEPS, RESTARTS) if what == "pgd" else (SPEED_STEPS, 1)
     forward = model if what == "step" else tf.function(lambda images: model(images, training=False))
     wrapped = fb.models.TensorFlowModel(forward, bounds=(0, 1))
+    tf.random.set_seed(seed)
     kind = {"linf": fb.attacks.LinfPGD, "l2": fb.attacks.L2PGD}[norm]
 
     def attack(images: np.ndarray, labels: np.ndarray, steps: int = steps) -> np.ndarray:
@@ -119,12 +120,13 @@ def foolbox(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, A
     return attack, lambda images, labels: attack(images, labels, 2)
 
 
-def art(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Attack]:
+def art(what: str, model: Any, norm: str, epsilon: float, seed: int) -> tuple[Attack, Attack]:
     import keras
     from art.attacks.evasion import ProjectedGradientDescentTensorFlowV2
     from art.estimators.classification import TensorFlowV2Classifier
 
     steps, restarts = (SPEED_STEPS, 1) if what == "step" else (STEPS, RESTARTS)
+    np.random.seed(seed)  # its random starts
     classifier = TensorFlowV2Classifier(
         model=model, nb_classes=model.output_shape[-1], input_shape=model.input_shape[1:], clip_values=(0, 1),
         loss_object=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -140,7 +142,7 @@ def art(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Attac
     return attack, lambda images, labels: attack(images, labels, 2)
 
 
-def pyautoattack(what: str, model: Any, norm: str, epsilon: float) -> tuple[Attack, Attack]:
+def pyautoattack(what: str, model: Any, norm: str, epsilon: float, seed: int) -> tuple[Attack, Attack]:
     import torch
     from pyautoattack import AutoAttack
 
@@ -149,7 +151,7 @@ def pyautoattack(what: str, model: Any, norm: str, epsilon: float) -> tuple[Atta
     network = Carried(model)
 
     def attack(images: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        adversary = AutoAttack(network, norm={"linf": "Linf", "l2": "L2"}[norm], eps=epsilon, seed=0)
+        adversary = AutoAttack(network, norm={"linf": "Linf", "l2": "L2"}[norm], eps=epsilon, seed=seed)
         if what != "aa":
             adversary.attacks_to_run = [what]
         x = torch.tensor(images).permute(0, 3, 1, 2).contiguous()
@@ -183,7 +185,8 @@ def contend(name: str, ball: str, given: argparse.Namespace) -> dict[str, Any]:
     split = datasets.load(given.data).examples(given.first + given.images)
     images, labels = split.unit()[given.first :], split.labels[given.first :]
     builders: dict[str, Any] = {"ours": ours, "foolbox": foolbox, "art": art, "pyautoattack": pyautoattack}
-    attack, warm = floor(model, norm, epsilon) if who == "floor" else builders[who](what, model, norm, epsilon)
+    wanted = (what, model, norm, epsilon, given.seed)
+    attack, warm = floor(model, norm, epsilon) if who == "floor" else builders[who](*wanted)
     warm(images[:2], labels[:2])
     began, worked = time.perf_counter(), time.process_time()
     found = attack(images, labels)
@@ -212,6 +215,7 @@ def main() -> None:
     parser.add_argument("--what", nargs="+", default=["step", "pgd", "aa", "parts"], choices=[*CONTESTS, "ratio"])
     parser.add_argument("--images", type=int, default=100)
     parser.add_argument("--first", type=int, default=0, help="the first of the test images to attack")
+    parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn at random")
     parser.add_argument("--data", default="cifar10", help="cifar10, or an .npz of images and labels")
     parser.add_argument("--only", nargs="+", help="only these of a contest, e.g. apgd-ce ours:fab-t")
     parser.add_argument("--repeats", type=int, default=1, help="run each contest so often, and give the median times")
@@ -259,7 +263,10 @@ def ratio(given: argparse.Namespace, ball: str, rounds: int = 8) -> None:
     norm, _, size = ball.partition(":")
     model = keras.models.load_model(given.model, compile=False)
     split = datasets.load(given.data).examples(given.images)
-    contestants = [floor(model, norm, float(Fraction(size)))[0], ours("step", model, norm, float(Fraction(size)))[0]]
+    contestants = [
+        floor(model, norm, float(Fraction(size)))[0],
+        ours("step", model, norm, float(Fraction(size)), given.seed)[0],
+    ]
     times = []
     for _ in range(rounds + 1):  # the first compiles
         spent = []
@@ -279,13 +286,14 @@ def ratio(given: argparse.Namespace, ball: str, rounds: int = 8) -> None:
 def kept(name: str, ball: str, given: argparse.Namespace, repeat: int) -> dict[str, Any]:
     """A contestant's result: the one that is kept, or that of a process of its own."""
     label = f"{Path(given.model).stem} {ball} {name} {given.first}+{given.images} {repeat}"
+    label += f" seed {given.seed}" * bool(given.seed)
     path = given.keep / (label.replace("/", "_").replace(":", "-").replace(" ", ".") + ".json") if given.keep else None
     if path and path.exists():
         found: dict[str, Any] = json.loads(path.read_text())
         return found
     command = [sys.executable, "-m", "benchmarks.attacks", "--model", given.model, "--ball", ball]
     command += ["--one", name, "--data", given.data]
-    command += ["--images", str(given.images), "--first", str(given.first)]
+    command += ["--images", str(given.images), "--first", str(given.first), "--seed", str(given.seed)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         return {"failed": done.stderr.strip().splitlines()[-1]}

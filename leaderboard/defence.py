@@ -98,7 +98,9 @@ def section(
     outside = tables.matrix(board, outcomes, inside=False)
     curves = evidence.by_members(outcomes)
     clean = board.clean.n_correct if board.clean else None
-    surrogates = figures.surrogates(board.norm, curves, board.n_examples, clean) if curves else None
+    several = [cell for cell in board.reduced if (evidence.family(cell.source) or ("", 0))[0] in curves]
+    fewer = list(dict.fromkeys(cell.attack for cell in several))
+    surrogates = figures.surrogates(board.norm, curves, board.n_examples, clean, reduced=fewer) if curves else None
     for name, table in (
         ("matrix", matrix),
         ("strategies", strategies),
@@ -171,14 +173,14 @@ def context(site: Folder, page: Page, sections: Sequence[Section], searches: Seq
     }
 
 
-def _epsilons(boards: Sequence[Board], norm: str) -> list[tuple[float, int, int, int]]:
-    """(epsilon, Best Known, clean, examples): of each epsilon the board with the most coverage, then the most examples."""
+def _epsilons(boards: Sequence[Board], norm: str) -> list[figures.Size]:
+    """Of each epsilon the board with the most coverage, then the most examples."""
     first: dict[float, Board] = {}
     for board in sorted(boards, key=_place):
         if board.norm == norm and board.best_known is not None and board.clean is not None:
             first.setdefault(board.epsilon, board)
     return [
-        (epsilon, board.best_known, board.clean.n_correct, board.n_examples)
+        figures.Size(epsilon, board.best_known, board.clean.n_correct, board.n_examples, words.known_on_reduced(board))
         for epsilon, board in first.items()
         if board.best_known is not None and board.clean is not None
     ]

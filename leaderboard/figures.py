@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -45,10 +46,12 @@ def surrogates(
     n_examples: int,
     clean: int | None,
     published: Mapping[str, Sequence[tuple[int, float]]] | None = None,
+    reduced: Sequence[str] = (),
 ) -> Figure:
     """Best Known against the number of surrogates used together (the paper's Figure 3), a bar where only bounds are known.
 
-    `published` has numbers of the paper to compare with, as (number of surrogates, percent).
+    `published` has numbers of the paper to compare with, as (number of surrogates, percent); `reduced` names the attacks
+    that try less than they were published with.
     """
     ends = published or {}
     numbers = [2, *(len(counts) for counts in curves.values()), *(k for points in ends.values() for k, _ in points)]
@@ -60,7 +63,7 @@ def surrogates(
         Series(f"{kind}, paper", [Point(k, share) for k, share in points], dashed_from=kinds.index(kind))
         for kind, points in ends.items()
     ]
-    data = _surrogates_frame(norm, curves, n_examples)
+    data = _surrogates_frame(norm, curves, n_examples, reduced)
     if published is not None:
         paper = pd.DataFrame(
             [(norm, kind, k, share) for kind, points in ends.items() for k, share in points],
@@ -76,6 +79,7 @@ def surrogates(
         "Examples that stay right under every attack from the first k surrogates of a kind. Whiskers: 95 % interval."
         + (" Bars: only so much is known, as some of them were shown what others had left." if any_range else "")
         + (" Dashed: from the paper's first to its last number." if ends else "")
+        + (f" On reduced budgets: {', '.join(reduced)}." if reduced else "")
     )
     return Figure(f"surrogates-{norm}", title, caption, chart, data)
 
@@ -90,38 +94,53 @@ def _curve(kind: str, counts: Sequence[Bounds], total: int) -> Series:
     return Series(kind, known, ranges=ranges)
 
 
-def _surrogates_frame(norm: str, curves: Mapping[str, Sequence[Bounds]], total: int) -> pd.DataFrame:
+def _surrogates_frame(
+    norm: str, curves: Mapping[str, Sequence[Bounds]], total: int, reduced: Sequence[str]
+) -> pd.DataFrame:
     rows = []
     for kind, counts in curves.items():
         for k, bounds in enumerate(counts, 1):
             least, most = percent(bounds.least / total), percent(bounds.most / total)
             known = bounds.least if bounds.exact else None
-            rows.append((norm, kind, k, known, total, least if bounds.exact else None, least, most))
-    columns = ["norm", "sources", "number", "correct", "examples", "best_known", *_BOUNDS]
+            shares = (least if bounds.exact else None, least, most)
+            rows.append((norm, kind, k, known, total, *shares, ", ".join(reduced)))
+    columns = ["norm", "sources", "number", "correct", "examples", "best_known", *_BOUNDS, "reduced"]
     return pd.DataFrame(rows, columns=columns).astype({"correct": "Int64"})
 
 
-def against_epsilon(norm: str, points: Sequence[tuple[float, int, int, int]]) -> Figure | None:
-    """Accuracy against the size of the ball, from (epsilon, Best Known, clean, examples) of each board."""
-    if len({epsilon for epsilon, *_ in points}) < 2:
+class Size(NamedTuple):
+    """What a board of one epsilon says: counts of examples, and what of it is on reduced budgets."""
+
+    epsilon: float
+    known: int
+    clean: int
+    examples: int
+    reduced: str
+
+
+def against_epsilon(norm: str, points: Sequence[Size]) -> Figure | None:
+    """Accuracy against the size of the ball, from one board of each."""
+    if len({point.epsilon for point in points}) < 2:
         return None
     ordered = sorted(points)
     axis = Axis(
-        "size of the perturbation, ε", 0, ordered[-1][0],
-        [(0.0, "0")] + [(e, words.epsilon(e)) for e in _apart([e for e, *_ in ordered])],
+        "size of the perturbation, ε", 0, ordered[-1].epsilon,
+        [(0.0, "0")] + [(e, words.epsilon(e)) for e in _apart([one.epsilon for one in ordered])],
     )  # fmt: skip
     title = f"Accuracy against ε, {words.norm(norm)}"
-    _, _, clean, total = ordered[0]
-    known = Series("Best Known", [point(0, clean, total), *(point(e, k, n) for e, k, _, n in ordered)])
+    clean, total = ordered[0].clean, ordered[0].examples
+    known = Series("Best Known", [point(0, clean, total), *(point(p.epsilon, p.known, p.examples) for p in ordered)])
     data = pd.DataFrame(
-        [(norm, 0.0, clean, total, percent(clean / total))]
-        + [(norm, e, k, n, percent(k / n)) for e, k, _, n in ordered],
-        columns=["norm", "epsilon", "correct", "examples", "best_known"],
+        [(norm, 0.0, clean, total, percent(clean / total), "")]
+        + [(norm, p.epsilon, p.known, p.examples, percent(p.known / p.examples), p.reduced) for p in ordered],
+        columns=["norm", "epsilon", "correct", "examples", "best_known", "reduced"],
     )
     caption = (
         "Best Known of this defence on each of its boards; at 0 stands its clean accuracy. "
         "Every board counts the attacks that were run on it, which need not be the same."
     )
+    if fewer := [f"at {words.epsilon(one.epsilon)} {one.reduced}" for one in ordered if one.reduced]:
+        caption += f" Of the cells behind it, {'; '.join(fewer)}."
     return Figure(f"epsilon-{norm}", title, caption, svg.lines([known], axis, title=title), data)
 
 

@@ -199,7 +199,7 @@ def _over(
         None if exact else found,
         explained="" if exact or found is None else union_explained(found, board.n_examples, len(done)),
         incomplete=left_out if len(done) < len(columns) else "",
-        reduced=f"{fewer} of {words.plural(len(done), 'cell')} on reduced budgets" if fewer else "",
+        reduced=words.on_reduced(fewer, len(done)),
     )
 
 
@@ -269,17 +269,14 @@ def breakers_frame(outcomes: Outcomes) -> pd.DataFrame:
 
 def cover_frame(outcomes: Outcomes) -> pd.DataFrame:
     """The greedy cover: attacks in order, what each adds, and Best Known (percent) after it."""
-    names, total = evidence.names(outcomes), len(outcomes.labels)
-    rows = [
-        (
-            step,
-            names[s.column],
-            s.adds,
-            *(percent(None if count is None else count / total) for count in _counts(s.left)),
-        )
-        for step, s in enumerate(evidence.cover(outcomes), 1)
-    ]
-    return pd.DataFrame(rows, columns=["step", "attack", "adds", "best_known", "best_known_least", "best_known_most"])
+    names, total, rows = evidence.names(outcomes), len(outcomes.labels), []
+    fewer = 0
+    for step, one in enumerate(evidence.cover(outcomes), 1):
+        fewer += bool(outcomes.cells[one.column].reduced)
+        left = (percent(None if count is None else count / total) for count in _counts(one.left))
+        rows.append((step, names[one.column], one.adds, *left, words.on_reduced(fewer, step)))
+    columns = ["step", "attack", "adds", "best_known", "best_known_least", "best_known_most", "reduced"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _counts(bounds: Bounds) -> tuple[int | None, int, int]:

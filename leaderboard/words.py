@@ -101,6 +101,16 @@ def plural(count: int, word: str) -> str:
 STRONGEST_UNKNOWN = "not known, as one strategy's attacks were shown only what those of another had left"
 
 
+def on_reduced(fewer: int, cells: int) -> str:
+    """How many of the cells behind a number try less than they were published with; nothing where none does."""
+    return f"{fewer} of {plural(cells, 'cell')} on reduced budgets" if fewer else ""
+
+
+def known_on_reduced(board: Board) -> str:
+    """The same of a board's Best Known."""
+    return on_reduced(len(board.reduced), len(board.counted))
+
+
 def slug(name: str, *identity: Any) -> str:
     """A file name for something of any name: readable, safe, and its own by a digest of what it is."""
     readable = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]

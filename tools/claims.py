@@ -22,6 +22,8 @@ PBA, TRANSFER, BPDA = "pba", "transfer", "bpda"
 ABOUT_ZERO = 0.05
 """Accuracies up to this are called about 0."""
 
+REDUCED = "†"
+"""Marks the number of an attack that tries less than it was published with, or of several with such a one among them."""
 BUDGET = ("steps", "targets", "queries")
 FAR = 0.2
 """How much lower an accuracy is that is called far below another."""
@@ -48,6 +50,11 @@ class ReportedBoard:
         assert table.total_row is not None
         names = {label: name for name, (label, _) in evidence.strategies(self.board.cells).items()}
         return {names.get(c, c): entry for c, entry in zip(table.columns, table.total_row[1], strict=True)}
+
+    @property
+    def best_known(self) -> TableEntry:
+        """The board's Best Known."""
+        return TableEntry(self.board.best_known, self.board.n_examples, reduced=words.known_on_reduced(self.board))
 
     def known(self, *strategies: str) -> np.ndarray | None:
         """Which examples (N, bool) are right without a perturbation and under all complete cells of these strategies.
@@ -99,18 +106,18 @@ def _falling(boards: Sequence[ReportedBoard], strategy: str | None = None) -> tu
 
     The number is the one that shows it where one does, else that of the board that speaks for the defence.
     """
-    bounds: list[tuple[Count, ReportedBoard]] = []
+    bounds: list[tuple[Count, TableEntry, ReportedBoard]] = []
     for one in boards:
-        found = one.strategies().get(strategy) if strategy else TableEntry(one.board.best_known, one.board.n_examples)
+        found = one.strategies().get(strategy) if strategy else one.best_known
         if found is not None and found.count is not None:
-            bounds.append(((found.count, found.total), one))
+            bounds.append(((found.count, found.total), found, one))
     if not bounds:
         return None
-    answer = judgement.falls([(count, one.complete) for count, one in bounds], ABOUT_ZERO)
-    count, one = max(bounds, key=lambda bound: _speaks(bound[1]))
+    answer = judgement.falls([(count, one.complete) for count, _, one in bounds], ABOUT_ZERO)
+    _, entry, one = max(bounds, key=lambda bound: _speaks(bound[2]))
     if answer is Answer.HOLDS:
-        count, one = min(bounds, key=lambda bound: wilson(*bound[0])[1])
-    return f"{share(*count)} on {one.board.n_examples} examples", answer
+        _, entry, one = min(bounds, key=lambda bound: wilson(*bound[0])[1])
+    return f"{marked(entry)} on {one.board.n_examples} examples", answer
 
 
 def _broken(boards: Sequence[ReportedBoard], name: str, norm: str) -> Iterator[Claim]:
@@ -147,7 +154,7 @@ def _linac(one: ReportedBoard, norm: str) -> Iterator[Claim]:
         yield Claim(
             f"against `linac`, PBA is stronger than transfer and BPDA together, and those than BPDA alone, {where}",
             ", ".join(f"{theirs[key]:.2f}" for key in order.values()),
-            ", ".join(share(found[name].count, found[name].total) for name in order),
+            ", ".join(marked(found[name]) for name in order),
             judgement.every(judgement.fewer(bypass, both), judgement.fewer(both, bpda)),
         )
     known = evidence.best_known(one.outcomes)
@@ -156,8 +163,8 @@ def _linac(one: ReportedBoard, norm: str) -> Iterator[Claim]:
         cells = [one.outcomes.correct[:, column] for column in one.outcomes.counted]
         yield Claim(
             f"`linac`'s Best Known is lower than any single cell, {where}", "–",
-            f"{share(board.best_known, board.n_examples)}; lowest cell `{lowest.attack}@{lowest.source}` "
-            f"{share(lowest.n_correct, board.n_examples)}",
+            f"{marked(one.best_known)}; lowest cell `{lowest.attack}@{lowest.source}` "
+            f"{share(lowest.n_correct, board.n_examples)}{REDUCED if lowest.reduced else ''}",
             judgement.every(*(judgement.fewer(known, cell) for cell in cells)),
         )  # fmt: skip
 
@@ -175,8 +182,10 @@ def _adversarial(shown: Sequence[ReportedBoard]) -> Iterator[Claim]:
             cell, one = max(cells, key=lambda pair: (pair[1].board.n_examples, pair[0].gradients))
             left = (_standing(one, cell), cell.n_done)
             budget = words.settings({k: v for k, v in cell.attack_settings.items() if k in BUDGET})
+            budget = f"reduced: {cell.reduced}" if cell.reduced else budget
             answer = judgement.opposite(judgement.at_most(left, ABOUT_ZERO))
-            yield Claim(f"`{source}` itself holds under `aa` ({budget})", "–", share(*left), answer)
+            ours = share(*left) + (REDUCED if cell.reduced else "")
+            yield Claim(f"`{source}` itself holds under `aa` ({budget})", "–", ours, answer)
 
 
 def _standing(one: ReportedBoard, cell: Cell) -> int:
@@ -201,6 +210,13 @@ def _keys(databases: Sequence[Database]) -> Iterator[Claim]:
                 f"at most {100 * best.accuracy:.1f}, mean {100 * mean:.1f}; right {100 * search.defended_accuracy:.1f}",
                 judgement.below_by((best.correct, best.images), defended, FAR),
             )
+
+
+def marked(entry: TableEntry, interval: bool = True) -> str:
+    """A number of a table, marked where its budget is reduced."""
+    bounds, total = entry.bounds, entry.total
+    said = share(entry.count, total, interval) if bounds is None else words.between(bounds, total)
+    return said + (REDUCED if entry.reduced else "")
 
 
 def share(count: int | None, total: int, interval: bool = True) -> str:

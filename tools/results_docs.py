@@ -3,7 +3,8 @@
 python -m tools.results_docs --db results/bench.db --command 'bench run …' > docs/results.md
 python -m tools.results_docs --db many.db --db few.db --command 'bench run …' --command 'bench run …'
 
-Boards whose cells are not all complete are refused; a result that the harness doubts has a question mark.
+Boards whose cells are not all complete are refused; a result that the harness doubts has a question mark, one of an
+attack that tries less than it was published with a dagger.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from pathlib import Path
 
 from sqlalchemy.engine import Engine as Database
 
+from bench.evaluation.report import reduced_budgets
 from bench.store import outcomes, queries
 from bench.store.database import open_database
 from leaderboard import paper, tables, words
-from leaderboard.tables import Table, TableEntry
+from leaderboard.tables import Table
 from tools import judgement
-from tools.claims import ABOUT_ZERO, ReportedBoard, claims, share
+from tools.claims import ABOUT_ZERO, REDUCED, ReportedBoard, claims, marked, share
 
 ORDER = ("none", "pca-full", "pca-block", "jpeg-23", "jpeg-10", "block-shuffle", "linac")
 
@@ -53,7 +55,8 @@ def page(shown: list[ReportedBoard], databases: list[Database], commands: list[s
     yield (
         "and put together by `python -m tools.results_docs`. Accuracies are percent of the first test images of CIFAR-10, "
         "with 95 % Wilson intervals; the paper's are over all 10,000, of WideResNet-70-16. "
-        f"The paper is {paper.CITATION}."
+        f"The paper is {paper.CITATION}. {REDUCED} marks numbers of attacks on reduced budgets, which try less than they "
+        "were published with: more could only lower them. Below every table stands what they try."
     )
     yield "\n## The paper's claims at this size\n"
     yield (
@@ -81,12 +84,13 @@ def summary(shown: list[ReportedBoard], norm: str) -> Iterator[str]:
     yield "| defence | ε | examples | cells | clean | Best Known | paper: clean | paper: Best Known |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     theirs = {row.defence: row for row in paper.table3(norm)}
-    for board in (one.board for one in shown):
+    for one in shown:
+        board = one.board
         row = theirs.get(board.defence)
         cells = (
             f"`{board.defence}`", words.epsilon(board.epsilon), str(board.n_examples), str(len(board.counted)),
             share(board.clean.n_correct if board.clean else None, board.n_examples),
-            share(board.best_known, board.n_examples),
+            marked(one.best_known),
             f"{row.clean:.2f}" if row else "–", f"{row.best_known:.2f}" if row else "–",
         )  # fmt: skip
         yield f"| {' | '.join(cells)} |"
@@ -101,15 +105,11 @@ def matrix(one: ReportedBoard) -> Iterator[str]:
     if strategies and len(strategies.columns) > 1:
         yield "\nBy strategy:\n"
         yield from markdown(strategies)
+    if reduced := reduced_budgets(one.board):
+        yield f"\n{REDUCED} {'; '.join(line.removeprefix('reduced: ') for line in reduced)}."
     if theirs := tables.published(one.board):
         yield "\nThe paper's:\n"
         yield from markdown(theirs, interval=False)
-
-
-def _said(entry: TableEntry, interval: bool) -> str:
-    return (
-        share(entry.count, entry.total, interval) if entry.bounds is None else words.between(entry.bounds, entry.total)
-    )
 
 
 def markdown(table: Table, interval: bool = True) -> Iterator[str]:
@@ -117,7 +117,7 @@ def markdown(table: Table, interval: bool = True) -> Iterator[str]:
     yield f"| engine | {' | '.join(columns)} |"
     yield f"| --- |{' --- |' * len(columns)}"
     for name, entries in [*table.rows, *([table.total_row] if table.total_row else [])]:
-        shown = [_said(entry, interval) + "?" * bool(entry.doubts) for entry in entries]
+        shown = [marked(entry, interval) + "?" * bool(entry.doubts) for entry in entries]
         yield f"| {name if name == 'Best Known' else f'`{name}`'} | {' | '.join(shown)} |"
 
 

@@ -11,7 +11,7 @@ from attacks.parts import descent, losses
 from attacks.parts.apgd_steps import PICKS, Apgd, ApgdLoop, checkpoints
 from attacks.parts.compiling import compiled
 from attacks.parts.engine import BatchEngine, Fixed, Schedule, Task, Trial, drive, one_of, positive, settle
-from attacks.parts.ledger import Keep
+from attacks.parts.ledger import AsSource
 from bench.api import Loss, flags
 
 
@@ -23,12 +23,12 @@ class ApgdSettings:
     restarts: int = 1
     expectation: int = 1
     """Gradients averaged at every point, for a source that is random."""
-    keep: Keep = "first-success"
-    """What a source that is not the defended model gives: the first success, as AutoAttack; or the best margin."""
+    keep: AsSource = "auto"
+    """The first success, as AutoAttack, or the best margin; by itself as the source is (`AsSource`)."""
 
     def __post_init__(self) -> None:
         positive(self, steps=1, restarts=1, expectation=1)
-        one_of(self, keep=tuple(PICKS))
+        one_of(self, keep=("auto", *PICKS))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +47,7 @@ class _ApgdEngine(BatchEngine):
     loss: ClassVar[str]
     targeted: ClassVar[bool] = False
     in_all = False  # a part of AutoAttack
+    version = "2"  # since 2 the best margin on other models than the defended one
     Settings = ApgdSettings
     budget: ClassVar[tuple[str, ...]] = ("steps", "restarts")
 

@@ -13,8 +13,8 @@ from attacks.engines.fab import FabSettings, FabT, FabUntargeted
 from attacks.engines.square import Square, SquareSettings
 from attacks.parts import draws
 from attacks.parts.engine import BatchEngine, Task, one_of, positive
-from attacks.parts.ledger import Keep, Ledger
-from bench.api import Source, UsageError, flags
+from attacks.parts.ledger import AsSource, Ledger
+from bench.api import UsageError, flags
 
 VERSIONS: dict[str, tuple[str, ...]] = {
     "standard": ("apgd-ce", "apgd-t", "fab-t", "square"),
@@ -32,7 +32,7 @@ class AutoAttackSettings:
     """Only these parts of the version, in this order; none means all of them. A result counts parts by their place here."""
     cascade: bool = True
     """Each part attacks what the parts before it left standing. Otherwise every part attacks every example."""
-    keep: Literal["auto", "first-success", "best-margin"] = "auto"
+    keep: AsSource = "auto"
     """The first success, as published; or the best margin of all parts, which carries over to other models far better.
     By itself the first success where the source is the defended model, and the best margin where it is not."""
     steps: int = 100
@@ -84,12 +84,6 @@ class AutoAttack(BatchEngine):
 
     def work(self, examples: int) -> int:
         return sum(part.work(examples) for part in self.parts.values())
-
-    def keeps(self, source: Source) -> Keep:
-        keep: Literal["auto", "first-success", "best-margin"] = self.settings.keep
-        if keep == "auto":
-            return "first-success" if source.exact else "best-margin"
-        return keep
 
     def attack(self, task: Task) -> None:
         total, done = self.work(1), 0

@@ -13,7 +13,7 @@ from attacks.parts import losses
 from attacks.parts.compiling import compiled
 from attacks.parts.descent import Best
 from attacks.parts.engine import BatchEngine, Fixed, Schedule, Task, Trial, drive, one_of, positive, settle
-from attacks.parts.ledger import Keep
+from attacks.parts.ledger import AsSource
 from attacks.parts.observed import Observed, nothing_observed, observe
 from attacks.parts.planes import to_plane
 from attacks.parts.sums import choose, image_sum, spread
@@ -31,12 +31,13 @@ class FabSettings:
     alpha_max: float = 0.1
     eta: float = 1.05
     beta: float = 0.9
-    keep: Keep = "first-success"
-    """The smallest perturbation that succeeds, as AutoAttack; or the best margin inside the ball."""
+    keep: AsSource = "auto"
+    """The smallest perturbation that succeeds, as AutoAttack, or the best margin inside the ball; by itself as the
+    source is (`AsSource`)."""
 
     def __post_init__(self) -> None:
         positive(self, steps=1, restarts=1, targets=1, alpha_max=0, eta=0, beta=0)
-        one_of(self, keep=("first-success", "best-margin"))
+        one_of(self, keep=("auto", "first-success", "best-margin"))
 
 
 class Fab(NamedTuple):
@@ -128,6 +129,7 @@ class FabLoop(NamedTuple):
 class _FabEngine(BatchEngine):
     targeted: ClassVar[bool]
     in_all = False  # a part of AutoAttack
+    version = "2"  # since 2 the best margin on other models than the defended one
     Settings = FabSettings
     budget: ClassVar[tuple[str, ...]] = ("steps", "restarts", "targets")
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from attacks.parts import draws
 from attacks.parts.compiling import compiled
-from attacks.parts.ledger import Keep, Ledger, joined
+from attacks.parts.ledger import AsSource, Keep, Ledger, joined
 from bench.api import Attacked, Ball, Batch, Engine, Report, Source, UsageError, flags
 
 BLOCK = 10
@@ -131,8 +131,14 @@ class BatchEngine(Engine):
     """An engine that attacks batch by batch."""
 
     def keeps(self, source: Source) -> Keep:
-        """Which of an example's adversarial images is kept: engines with a choice have it in their settings."""
-        keep: Keep = getattr(self.settings, "keep", "best-margin")
+        """Which of an example's adversarial images is kept: engines with a choice have it in their settings.
+
+        By itself the first success where the source is the defended model, as AutoAttack has it; elsewhere the first
+        success is mostly the image itself, barely changed, and hardly carries over: there the best margin.
+        """
+        keep: AsSource = getattr(self.settings, "keep", "best-margin")
+        if keep == "auto":
+            return "first-success" if source.exact else "best-margin"
         return keep
 
     def goes_on(self) -> bool:

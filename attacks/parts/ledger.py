@@ -12,6 +12,8 @@ from bench.api import Attacked, flags
 
 Keep = Literal["best-margin", "first-success"]
 """Which of several adversarial images of an example is kept: that of the best margin, or the first to succeed."""
+AsSource = Literal["auto", "first-success", "best-margin"]
+"""The same, or `auto`: the first success where the source is the defended model, and the best margin where it is not."""
 
 
 class Ledger:

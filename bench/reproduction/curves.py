@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import pandas as pd
@@ -31,11 +30,8 @@ def surrogates(sizes: Sizes, results: Results) -> list[Figure]:
         ends = {kind: _published_ends(kind, norm) for kind in _PAPER_TABLES}
         total = own.board.n_examples if own else 1
         clean = own.board.clean.n_correct if own and own.board.clean else None
-        drawn = figures.surrogates(norm, curves, total, clean, ends)
-        engines = [engine for engine in sizes.engines if own and own.board.is_reduced(engine)]
-        if engines:
-            drawn = dataclasses.replace(drawn, caption=f"{drawn.caption} On reduced budgets: {', '.join(engines)}.")
-        found.append(drawn)
+        reduced = [engine for engine in sizes.engines if own and own.board.is_reduced(engine)]
+        found.append(figures.surrogates(norm, curves, total, clean, ends, reduced))
     return found
 
 

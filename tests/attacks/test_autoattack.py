@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from attacks.engines.apgd import ApgdCe, ApgdSettings, ApgdT, ApgdTargetedSettings
 from attacks.engines.autoattack import VERSIONS, AutoAttack, AutoAttackSettings
+from attacks.engines.fab import FabSettings, FabT
 from attacks.engines.square import SquareSettings, shares
 from attacks.parts.apgd_steps import checkpoints
 from attacks.parts.engine import BatchEngine, Task
@@ -106,15 +108,29 @@ def test_the_best_margin_transfers_better_than_the_first_success(source: Any, ne
 
 
 @pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize(
+    ("engine", "settings"),
+    [
+        (AutoAttack, AutoAttackSettings(parts=("apgd-ce", "fab-t"), **SHORT)),
+        (ApgdCe, ApgdSettings(steps=6)),
+        (ApgdT, ApgdTargetedSettings(steps=6, targets=2)),
+        (FabT, FabSettings(steps=6, targets=2)),
+    ],
+    ids=["aa", "apgd-ce", "apgd-t", "fab-t"],
+)
 def test_the_best_margin_is_the_default_where_the_source_is_not_the_defended_model(
-    sources: Any, network: Any, exact: bool
+    sources: Any, network: Any, exact: bool, engine: Any, settings: Any
 ) -> None:
     batch = a_batch(network, epsilon=0.02)
-    settings = AutoAttackSettings(parts=("apgd-ce", "fab-t"), **SHORT)
-    named = dataclasses.replace(settings, keep="first-success" if exact else "best-margin")
-    found, meant = (AutoAttack(one).run(sources[exact], batch, ignore) for one in (settings, named))
-    np.testing.assert_array_equal(found.images, meant.images)
-    assert not exact or (found.queries == 1).all()
+    keeps = ("first-success", "best-margin")
+    default = engine(settings).run(sources[exact], batch, ignore)
+    first, best = (
+        engine(dataclasses.replace(settings, keep=keep)).run(sources[exact], batch, ignore) for keep in keeps
+    )
+    np.testing.assert_array_equal(default.images, (first if exact else best).images)
+    assert exact or default.margin.sum() < first.margin.sum(), "deeper than the boundary"
+    if engine is AutoAttack and exact:
+        assert (default.queries == 1).all()
 
 
 def stub(margins: list[float], gradient: bool = True) -> BatchEngine:

@@ -7,6 +7,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -50,7 +51,7 @@ def read(path: Path, *wanted: str) -> Tagged:
     return parser
 
 
-def printed(site: Site, what: str) -> list[dict[str, object]]:
+def printed(site: Site, what: str) -> list[dict[str, Any]]:
     done = bench("results", "--format", "json", "--what", what, "--db", site.db, cwd=site.folder)
     assert done.returncode == 0, done.stderr
     return list(json.loads(done.stdout))

@@ -43,7 +43,7 @@ def between(least: int, most: int, total: int) -> str:
 
 
 def test_a_cell_says_what_it_was_shown_and_its_bounds_as_bench_results_does(surviving_site: Site) -> None:
-    shown, bounded, unfinished = ({}, {}, {})
+    shown, bounded, unfinished = dict[str, Any](), dict[str, Any](), dict[str, Any]()
     for page in (surviving_site.folder / "defences").iterdir():
         shown |= read(page, "data-cell").found
         bounded |= read(page, "data-bounded").found
