@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bench import plan, registry, spec
+from bench import order, plan, registry, spec
 from bench.api import Defence, SourceDescription
 from bench.data import datasets
 from bench.evaluation import calibration, estimate
 from bench.evaluation.calibration import Calibration, Seconds
+from bench.evaluation.forecast import Forecast
+from bench.order import Measured
 from bench.plan import Choice
 from tests.conftest import bench
 from tests.networks import wide, wide_resnet
@@ -130,6 +132,34 @@ def test_a_deep_network_is_timed_by_a_shallow_one(monkeypatch: pytest.MonkeyPatc
     assert watch.judging() == 1 + longer[70]
     assert watch.stand_ins == {str(wide(depth, 16)): str(wide(16, 16)) for depth in (70, 106)}
     assert said == ["timing wide-resnet[depth=16,width=16] on 32×32×3", "timing the transform of block-shuffle"]
+
+
+def test_what_a_run_on_survivors_takes_goes_by_what_stood_on_training_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = (
+        Measured("block-shuffle", "linf", "mt", "bypass", "bypass", 0.1, 0.75, 0.25),
+        Measured("block-shuffle", "linf", "pgd", "nominal", "nominal", 0.1, 0.5, 0.1),
+    )
+    monkeypatch.setattr(order, "table", lambda: rows)
+    name, defence = spec.resolve("laptop").defence("block-shuffle")
+    watch = Calibration(spec.resolve("laptop"), datasets.load("cifar10"), name, defence)
+    monkeypatch.setattr(watch, "_timed", lambda forward, shape: Seconds(1.0, 3.0))
+    wanted = [
+        "mt[steps=2,targets=3,restarts=1]@bypass",
+        "pgd[steps=10,restarts=1]@nominal",
+        "pgd[steps=4,restarts=1]@at-l2",
+    ]
+    pairs = plan.pairs(wanted, name, defence)
+    found = estimate.steps(name, "linf", pairs, 40, watch)
+    # Judging takes 2; a gradient of the nominal network 3, through the bypass 6.
+    assert found == [
+        estimate.Step("mt@bypass", 40, 40 * (6 * 6 + 2), 40 * (6 * 6 + 2)),
+        estimate.Step("pgd@nominal", 10, 10 * 32, 40 * 32),
+        estimate.Step("pgd@at-l2", 4, 4 * 14, 40 * 14),
+    ]
+    forecast = Forecast(name, [], estimate.Training(0, 0, 0.0), {"linf": found}, True, {})
+    assert forecast.by_scope == {"all": 40 * (38 + 32 + 14), "survivors": 40 * 38 + 10 * 32 + 4 * 14}
+    (other,) = {step.examples for step in estimate.steps(name, "l2", pairs, 40, watch)}
+    assert other == 40, "nothing was measured in that norm"
 
 
 def test_what_is_timed_is_the_pass_itself(monkeypatch: pytest.MonkeyPatch) -> None:
