@@ -306,9 +306,11 @@ def surviving(folder: Path, n: int = 60) -> Filler:
         filler.clean(board, 0.9, strength)
         for place, (attack, source, strategy, share) in enumerate(IN_ORDER):
             if place < everything:
-                filler.fill(board, attack, source, strategy, share + ease, strength, pictures=True)
+                filler.fill(board, attack, source, strategy, share + ease, strength)
             else:
-                filler.on_survivors(board, attack, source, strategy, share + ease, strength, pictures=True)
+                filler.on_survivors(
+                    board, attack, source, strategy, share + ease, strength, pictures=defence == "linac"
+                )
         filler.on_survivors(board, "square", "query", "query", 0.5 + ease, strength, inside=False)
         if defence == "linac":
             left = filler.standing(board, n)

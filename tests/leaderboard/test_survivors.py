@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import json
 import re
 from pathlib import Path
@@ -9,10 +11,17 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
+from bench.evaluation.report import print_boards
+from bench.evaluation.run import Summary
+from bench.reproduction import reproduced, writing
+from bench.reproduction.results import Results
+from bench.result import Result
 from bench.store import evidence, queries
-from bench.store.outcomes import outcomes
+from bench.store.outcomes import RunRecord, order_of, outcomes
 from bench.store.queries import Board
+from leaderboard.reproductions import Record
 from tests.leaderboard import stores
 from tests.leaderboard.browser import Browser
 from tests.leaderboard.conftest import Site
@@ -139,6 +148,79 @@ def test_which_attacks_matter_is_said_as_far_as_it_is_known(surviving_site: Site
     curve = pd.read_csv(path)
     assert curve["best_known"].isna().all(), "its surrogates were shown what the bypass had left"
     assert (curve["best_known_most"] > curve["best_known_least"]).all()
+
+
+def test_the_terminal_says_it_in_bounds_and_folds_what_was_shown_nothing(surviving_site: Site) -> None:
+    def lines(defence: str) -> list[str]:
+        written = io.StringIO()
+        print_boards([board_of(surviving_site, defence)], Console(width=300, file=written))
+        return [" ".join(line.replace("│", " ").split()) for line in written.getvalue().splitlines()]
+
+    said, board = lines("jpeg-23"), board_of(surviving_site, "jpeg-23")
+    for cell in board.cells:
+        outside = "" if cell.inside_threat_model else " (outside the threat model)"
+        row = next(line for line in said if line.startswith(f"{cell.attack}@{cell.source}{outside}"))
+        if cell.on_survivors:
+            ends = between(cell.bounds.least, cell.bounds.most, 60)
+            assert row.endswith(f" {ends} broke {cell.broken}/{cell.n_done}")
+        else:
+            assert f" {100 * cell.n_correct / 60:.2f} " in row
+            assert row.endswith(" 60")
+    for engine, bounds in board.adversaries.items():
+        row = next(line for line in said if line.startswith(f"Best Adversary {engine}"))
+        known = f"{100 * bounds.least / 60:.2f} " if bounds.exact else between(bounds.least, bounds.most, 60)
+        assert row.startswith(f"Best Adversary {engine} {known}")
+    assert "scope survivors: 4 of 6 cells were shown only what the ones before them had left." in " ".join(said)
+    assert not any("nothing was left" in line for line in said)
+    idle = lines("block-shuffle")
+    assert sum("@" in line for line in idle if not line.startswith(("nothing", "coverage"))) == 1, (
+        "only the first has a row"
+    )
+    names = "aa@bypass, pgd@surrogate:1, pgd@surrogate:2, square@nominal, square@query"
+    assert f"nothing was left for 5 cells: {names}" in idle
+    assert any("mt@bypass" in line and "broke 6/21, running" in line for line in lines("linac"))
+
+
+def test_a_notebook_shows_bounds_where_there_is_no_accuracy(surviving_site: Site) -> None:
+    shown = Result(str(surviving_site.db), Summary(board_ids=[board_of(surviving_site, "linac").id]))._repr_html_()
+    assert "<th>accuracy_least</th>" in shown
+    assert "<th>broken</th>" in shown
+
+
+def test_the_order_is_that_of_the_latest_run_that_says_so_for_this_defence(surviving_site: Site) -> None:
+    board = dataclasses.replace(board_of(surviving_site, "linac"), defence_settings={"layers": 5, "width": 64})
+
+    def run(order: dict[str, dict[str, list[str]]]) -> RunRecord:
+        return RunRecord(1, "", "", "", {}, {}, "", None, order)
+
+    named = {"linac": {"linf": ["a"]}, "linac[layers=5]": {"linf": ["b"]}, "linac[layers=6]": {"linf": ["c"]}}
+    other = run({"none": {"linf": ["d"]}, "linac": {"l2": ["e"]}})
+    assert order_of(board, [run({}), other, run(named), run({"linac": {"linf": ["f"]}})]) == ["b"]
+    assert order_of(board, [run({"linac[layers=6]": {"linf": ["c"]}}), run({})]) == ()
+
+
+def test_a_table_of_the_paper_is_not_complete_on_such_a_board(surviving_site: Site, tmp_path: Path) -> None:
+    results, board = Results(surviving_site.database, ("linf",)), board_of(surviving_site, "linac")
+    cells = {(c.attack, c.source): (c.attack_id, c.source_id) for c in board.cells if c.inside_threat_model}
+    results.add("linac", "linf", board.id, cells)
+    made = reproduced.from_results("table1", stores.SIZES, results)
+    assert not made.complete
+    (row,) = made.data[(made.data["attack"] == "square") & (made.data["column"] == "nominal")].to_dict("records")
+    cell = next(cell for cell in board.cells if (cell.attack, cell.source) == ("square", "nominal"))
+    ends = (round(100 * cell.bounds.least / 60, 2), round(100 * cell.bounds.most / 60, 2))
+    assert (pd.isna(row["accuracy"]), row["least"], row["most"]) == (True, *ends)
+    assert (
+        row["missing"]
+        == f"broke {cell.broken} of the {cell.n_done} examples that it was shown; the others were broken before"
+    )
+    bounds = between(cell.bounds.least, cell.bounds.most, 60)
+    assert bounds.replace("–", "--") in (made.latex("") or "")
+    record = Record("laptop", "2026-01-02T03:04:05+00:00", made.complete, 60, "", [], [])
+    assert bounds in writing.write_files(tmp_path, made, record).read_text()
+    curve = reproduced.from_results("figure3", stores.SIZES, results)
+    assert not curve.complete
+    assert curve.data["best_known_most"].notna().any()
+    assert 'class="range s0"' in str(curve.figures[0].chart)
 
 
 def test_a_comparison_and_the_home_page_name_no_number_that_is_not_known(surviving_site: Site) -> None:
