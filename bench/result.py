@@ -111,6 +111,7 @@ class Result:
         for board in self._boards:
             clean, known = self.clean.get(board.norm), self.best_known.get(board.norm)
             cells = "1 cell" if len(board.counted) == 1 else f"{len(board.counted)} cells"
+            cells += f" ({len(board.reduced)} on reduced budgets)" if board.reduced else ""
             partial = f"; {len(board.left_out)} not complete" if board.left_out else ""
             lines.append(
                 f"{board.defence}, {board.norm} ε = {board.epsilon:.5g}, {board.n_examples} examples of {board.dataset}: "

@@ -42,23 +42,6 @@ def of_training_images(name: str) -> datasets.Dataset:
     return dataclasses.replace(found, test=found.training())
 
 
-def greedy(broken: np.ndarray, right: np.ndarray, seconds: np.ndarray) -> list[tuple[int, float]]:
-    """The cells in order, each with the share of the images it leaves.
-
-    `broken` (cells×N, bool), `right` without a perturbation (N, bool), `seconds` per image (cells). Where none breaks any
-    more of what is left, what breaks most per second of all comes first.
-    """
-    order_: list[tuple[int, float]] = []
-    standing, alone = right.copy(), (broken & right).sum(axis=1) / seconds
-    while len(order_) < len(broken):
-        new = (broken & standing).sum(axis=1) / seconds
-        free = [cell for cell in range(len(broken)) if cell not in {known for known, _ in order_}]
-        best = max(free, key=lambda cell: (new[cell], alone[cell], -cell))
-        standing &= ~broken[best]
-        order_.append((best, float(standing.sum() / max(right.sum(), 1))))
-    return order_
-
-
 def judging(ready: contest.Contest, norm: str, count: int = 32) -> float:
     """Seconds per image that the referee takes."""
     clean, labels = ready.images[:count], ready.examples.labels[:count]
@@ -90,7 +73,7 @@ def measure(defence: str, by: spec.Spec, db: Path) -> list[Measured]:
         assert found.clean is not None
         seconds = np.array([found.cells[c].seconds / found.cells[c].n_done + cost for c in cells])
         broken = found.wrong[:, cells].T
-        for place, left in greedy(broken, found.clean, seconds):
+        for place, left in order.cheapest(broken, found.clean, seconds):
             cell = found.cells[cells[place]]
             breaks = float((broken[place] & found.clean).sum() / max(found.clean.sum(), 1))
             rows.append(

@@ -79,7 +79,7 @@ def seconds_of(pair: Pair, calibration: Calibration) -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class ExpectedAttack:
     """An attack in its place in the order of a run on survivors."""
 
     name: str
@@ -90,14 +90,16 @@ class Step:
     """If it were shown every example."""
 
 
-def steps(defence: str, norm: str, pairs: Sequence[Pair], examples: int, calibration: Calibration) -> list[Step]:
+def steps(
+    defence: str, norm: str, pairs: Sequence[Pair], examples: int, calibration: Calibration
+) -> list[ExpectedAttack]:
     """What is expected of a run on survivors of so many examples in one norm."""
     ordered = order.of(defence, norm, pairs)
     shares = order.left_before(defence, norm, ordered)
     found = []
     for pair, share in zip(ordered, shares, strict=True):
         count, once = round(share * examples), seconds_of(pair, calibration)
-        found.append(Step(pair.name, count, count * once, examples * once))
+        found.append(ExpectedAttack(pair.name, count, count * once, examples * once))
     return found
 
 

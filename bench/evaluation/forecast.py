@@ -13,7 +13,7 @@ from bench.data import datasets
 from bench.data.datasets import Dataset
 from bench.evaluation import contest, estimate
 from bench.evaluation.calibration import Calibration
-from bench.evaluation.estimate import Count, Line, Step, Training
+from bench.evaluation.estimate import Count, ExpectedAttack, Line, Training
 from bench.evaluation.session import Planned, Request
 from bench.store import queries
 from bench.store.schema import ALL, SURVIVORS
@@ -30,7 +30,7 @@ class Forecast:
     defence: str
     lines: Sequence[Line]
     training: Training
-    steps: Mapping[str, Sequence[Step]]
+    steps: Mapping[str, Sequence[ExpectedAttack]]
     """By norm: the attacks in the order of a run on survivors, and what is expected of them on all examples."""
     measured: bool
     """Whether that order was measured for this defence in every norm."""

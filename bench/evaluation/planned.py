@@ -11,7 +11,7 @@ from sqlalchemy.engine import Engine as Database
 from bench import order, registry
 from bench.api import Engine
 from bench.evaluation.contest import Contest
-from bench.evaluation.schedule import Schedule
+from bench.evaluation.schedule import BoardSchedule
 from bench.plan import Pair
 from bench.store import completeness, example_sets, identity, schema, writer
 from bench.store.identity import Row
@@ -64,7 +64,7 @@ class PlannedBoard:
 
     id: int
     cells: Sequence[PlannedCell]
-    schedule: Schedule
+    schedule: BoardSchedule
     on_survivors: bool
     shares: Sequence[float]
     """What is expected to stand before each cell."""
@@ -95,7 +95,7 @@ def planned(database: Database, run_id: int, contest: Contest, pairs: Sequence[P
         cells = [_cell(database, run_id, contest, pair, norm, board_id, row) for pair in (None, *chosen)]
         completeness.update(database, board_id)  # results that gave way may have been what broke others' examples
         inside = [cell.inside_threat_model for cell in cells]
-        schedule = Schedule(len(contest.examples), inside, spec.scope)
+        schedule = BoardSchedule(len(contest.examples), inside, spec.scope)
         shares = [1.0, *order.left_before(contest.defence_name, norm, chosen)]
         board = PlannedBoard(board_id, cells, schedule, spec.scope == SURVIVORS, shares)
         board.refresh(database)

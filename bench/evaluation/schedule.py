@@ -24,7 +24,7 @@ class Work:
     examples: tuple[int, ...]
 
 
-class Schedule:
+class BoardSchedule:
     """The cells of one board in the order that examples go through them, and how far each example is."""
 
     def __init__(self, n_examples: int, inside: Sequence[bool], scope: str) -> None:

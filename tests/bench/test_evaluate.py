@@ -91,7 +91,7 @@ def test_a_result_has_the_numbers(result: bench.Result) -> None:
     assert known.share == examples.groupby("example")["correct"].all().mean()
     assert result.clean["linf"].share == examples[examples["attack"] == "clean"]["correct"].mean()
     assert list(result.doubts().columns) == ["defence", "norm", "attack", "source", "doubt", "meaning"]
-    assert f"Best Known at most {known} under 1 cell; 1 of " in repr(result)
+    assert f"Best Known at most {known} under 1 cell (1 on reduced budgets); 1 of " in repr(result)
     assert "cells that preset smoke asks for" in repr(result)
     assert "<table" in result._repr_html_()
 

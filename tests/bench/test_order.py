@@ -8,7 +8,6 @@ import pytest
 from bench import order, plan, spec
 from bench.order import Measured
 from bench.plan import Pair
-from benchmarks.order import greedy
 
 ROWS = (
     Measured("linac", "linf", "pgd", "bypass", "bypass", 0.1, 0.5, 0.5),
@@ -62,10 +61,10 @@ def test_what_is_expected_to_stand() -> None:
     assert set(order.left_before("linac", "l2", ordered)) == {1.0}
 
 
-def test_greedy_takes_what_breaks_most_per_second_of_what_is_left() -> None:
+def test_the_cheapest_takes_what_breaks_most_per_second_of_what_is_left() -> None:
     broken = np.array([[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]], bool)
     right = np.array([1, 1, 1, 1, 1, 0], bool)
-    found = greedy(broken, right, np.array([1.0, 2.0, 1.5, 0.1]))
+    found = order.cheapest(broken, right, np.array([1.0, 2.0, 1.5, 0.1]))
     # 3 per second; then 1 / 1.5 against 1 / 2; what breaks nothing that is right comes last.
     assert [cell for cell, _ in found] == [0, 2, 1, 3]
     assert [left for _, left in found] == pytest.approx([2 / 5, 1 / 5, 0, 0])

@@ -152,9 +152,9 @@ def test_what_a_run_on_survivors_takes_goes_by_what_stood_on_training_images(mon
     found = estimate.steps(name, "linf", pairs, 40, watch)
     # Judging takes 2; a gradient of the nominal network 3, through the bypass 6.
     assert found == [
-        estimate.Step("mt@bypass", 40, 40 * (6 * 6 + 2), 40 * (6 * 6 + 2)),
-        estimate.Step("pgd@nominal", 10, 10 * 32, 40 * 32),
-        estimate.Step("pgd@at-l2", 4, 4 * 14, 40 * 14),
+        estimate.ExpectedAttack("mt@bypass", 40, 40 * (6 * 6 + 2), 40 * (6 * 6 + 2)),
+        estimate.ExpectedAttack("pgd@nominal", 10, 10 * 32, 40 * 32),
+        estimate.ExpectedAttack("pgd@at-l2", 4, 4 * 14, 40 * 14),
     ]
     forecast = Forecast(name, [], estimate.Training(0, 0, 0.0), {"linf": found}, True, {})
     assert forecast.by_scope == {"all": 40 * (38 + 32 + 14), "survivors": 40 * 38 + 10 * 32 + 4 * 14}

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.evaluation.schedule import Schedule, Work
+from bench.evaluation.schedule import BoardSchedule, Work
 from bench.store.schema import ALL, SURVIVORS
 
 
@@ -27,7 +27,7 @@ class Driver:
 
     def __init__(self, store: Store, scope: str, size: int) -> None:
         self.store, self.size, self.hand = store, size, list[Work]()
-        self.schedule = Schedule(store.right.shape[1], store.inside, scope)
+        self.schedule = BoardSchedule(store.right.shape[1], store.inside, scope)
         self.cells = range(len(store.inside))
         self.refresh()
 
@@ -107,7 +107,7 @@ def test_every_way_leads_to_the_same_rows(seed: int, scope: str, data: st.DataOb
 
 
 def test_full_shards_come_first_and_then_the_earliest_cell() -> None:
-    schedule = Schedule(10, [True, True], SURVIVORS)
+    schedule = BoardSchedule(10, [True, True], SURVIVORS)
     assert schedule.next([0, 1], 4) == Work(0, (0, 1, 2, 3))
     schedule.taken(Work(0, (0, 1, 2, 3)), [0, 1, 2, 3])
     schedule.taken(Work(0, (4, 5, 6, 7)), [4, 5, 6, 7])
@@ -118,7 +118,7 @@ def test_full_shards_come_first_and_then_the_earliest_cell() -> None:
 
 
 def test_a_cell_that_fails_is_left_out() -> None:
-    schedule = Schedule(4, [True, True, True], SURVIVORS)
+    schedule = BoardSchedule(4, [True, True, True], SURVIVORS)
     schedule.finished(0, range(4), [])
     schedule.taken(Work(1, (0, 1)), [0, 1])
     schedule.failed(1, [0, 1])
@@ -131,7 +131,7 @@ def test_a_cell_that_fails_is_left_out() -> None:
 
 
 def test_unperturbed_images_are_all_judged_also_those_that_imported_attacks_have_broken() -> None:
-    schedule = Schedule(4, [True, True, True], SURVIVORS)
+    schedule = BoardSchedule(4, [True, True, True], SURVIVORS)
     schedule.refresh([set(), set(), {2, 3}], {3})
     assert schedule.next([0, 1, 2], 4) == Work(0, (0, 1, 2, 3))
     schedule.finished(0, range(4), [0])
@@ -139,7 +139,7 @@ def test_unperturbed_images_are_all_judged_also_those_that_imported_attacks_have
 
 
 def test_what_somebody_else_has_is_waited_for_and_looked_at_again() -> None:
-    schedule = Schedule(4, [True, True], SURVIVORS)
+    schedule = BoardSchedule(4, [True, True], SURVIVORS)
     schedule.taken(Work(0, (0, 1, 2, 3)), [2, 3])
     assert schedule.waiting([0])
     schedule.finished(0, [2, 3], [3])
@@ -150,12 +150,12 @@ def test_what_somebody_else_has_is_waited_for_and_looked_at_again() -> None:
 
 
 def test_what_is_expected_goes_by_the_shares_that_stand() -> None:
-    schedule = Schedule(10, [True, True, True], SURVIVORS)
+    schedule = BoardSchedule(10, [True, True, True], SURVIVORS)
     np.testing.assert_allclose(schedule.expected([1.0, 0.5, 0.2]), [10, 5, 2])
     schedule.finished(0, range(4), [0, 1])
     # Two of the four go on from the second cell, six are at the first.
     np.testing.assert_allclose(schedule.expected([1.0, 0.5, 0.2]), [6, 2 + 3, 2 * 0.4 + 6 * 0.2])
-    np.testing.assert_allclose(Schedule(10, [True, True], ALL).expected([1.0, 0.5]), [10, 10])
-    last = Schedule(2, [True, True], SURVIVORS)
+    np.testing.assert_allclose(BoardSchedule(10, [True, True], ALL).expected([1.0, 0.5]), [10, 10])
+    last = BoardSchedule(2, [True, True], SURVIVORS)
     last.finished(0, [0, 1], [1])
     np.testing.assert_allclose(last.expected([1.0, 0.0]), [0, 1], err_msg="what stands against expectation is counted")

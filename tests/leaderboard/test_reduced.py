@@ -184,6 +184,9 @@ def test_the_terminal_and_tables(world: World) -> None:
 
 def test_a_notebook(world: World) -> None:
     result = Result(str(world.path), Summary(board_ids=[board.id for board in world.boards]))
+    assert sum("under 4 cells (3 on reduced budgets)" in line for line in repr(result).splitlines()) == len(
+        world.boards
+    )
     shown = result._repr_html_()
     rows = [row for row in re.findall(r"<tr\b.*?</tr>", shown, re.DOTALL) if any(one in row for one in world.cells)]
     assert len(rows) >= len(world.cells)
