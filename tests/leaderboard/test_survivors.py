@@ -43,6 +43,11 @@ def data(site: Site, defence: str, name: str) -> tuple[list[dict[str, Any]], pd.
     return json.loads(path.read_text()), pd.read_csv(path.with_suffix(".csv"))
 
 
+def rows_of(site: Site, what: str) -> list[dict[str, Any]]:
+    """What `bench results` prints."""
+    return [dict(row) for row in printed(site, what)]
+
+
 def text_of(page: Path) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page.read_text()))
 
@@ -52,13 +57,13 @@ def between(least: int, most: int, total: int) -> str:
 
 
 def test_a_cell_says_what_it_was_shown_and_its_bounds_as_bench_results_does(surviving_site: Site) -> None:
-    shown, bounded, unfinished = ({}, {}, {})
+    shown, bounded, unfinished = (dict[str, list[str]]() for _ in range(3))
     for page in (surviving_site.folder / "defences").iterdir():
         shown |= read(page, "data-cell").found
         bounded |= read(page, "data-bounded").found
         unfinished |= read(page, "data-unfinished").found
     partly = 0
-    for cell in printed(surviving_site, "cells"):
+    for cell in rows_of(surviving_site, "cells"):
         key, n = f"{cell['board']}/{cell['attack']}/{cell['source']}", cell["of"]
         if cell["attack"] == "clean":
             continue
@@ -82,7 +87,7 @@ def test_a_cell_says_what_it_was_shown_and_its_bounds_as_bench_results_does(surv
 
 
 def test_unions_have_bounds_and_best_known_is_one_number(surviving_site: Site) -> None:
-    boards = {row["board"]: row for row in printed(surviving_site, "boards")}
+    boards = {row["board"]: row for row in rows_of(surviving_site, "boards")}
     assert [row["scope"] for row in boards.values()] == ["survivors"] * 4
     for defence in ("linac", "block-shuffle", "jpeg-23", "none"):
         board = board_of(surviving_site, defence)
