@@ -44,6 +44,7 @@ def successes(database: Database | Connection, board: Board, cell: Cell) -> OnSo
     )
     with reading(database) as connection:
         rows = np.array(connection.execute(query).all(), int).reshape(-1, 3)
+    rows = rows[(rows[:, 0] >= 0) & (rows[:, 0] < board.n_examples)]  # `bench verify` names others
     shown, broken = np.zeros(board.n_examples, bool), np.zeros(board.n_examples, bool)
     part = np.full(board.n_examples, -1)
     shown[rows[:, 0]], broken[rows[:, 0]], part[rows[:, 0]] = True, rows[:, 1] > 0, rows[:, 2]

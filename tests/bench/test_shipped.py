@@ -99,8 +99,9 @@ def test_the_sample_inside_the_package_is_too_little_to_verify(tmp_path: Path) -
 
 
 def test_a_manifest_is_read_as_it_was_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(zoo, "MANIFEST", tmp_path / "manifest.json")
     found = {entry.name: a for entry in ENTRIES if (a := artifacts.find(entry.fingerprint))}
+    monkeypatch.setattr(artifacts, "ZOO", tmp_path)
+    assert zoo.manifest() == []
     zoo.write_manifest([entry.name for entry in ENTRIES], found)
     assert zoo.manifest() == ENTRIES
     assert json.loads((tmp_path / "manifest.json").read_text())[0]["name"] == ENTRIES[0].name
