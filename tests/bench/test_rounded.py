@@ -241,9 +241,9 @@ def test_it_is_in_tables_and_files_and_on_the_page(world: Path, tmp_path: Path) 
     assert {row["attack"]: (row["accuracy"], row["rounded_accuracy"], row["survive_rounding"]) for row in found} == {
         "clean": (100.0, 100.0, 0), "faint": (66.67, 100.0, 0), "strong": (66.67, 66.67, 1), "idle": (100.0, 100.0, 0),
     }  # fmt: skip
-    plain = bench("results", "--db", world / "plain.db", "--format", "csv", cwd=tmp_path).stdout.splitlines()
+    lines = bench("results", "--db", world / "plain.db", "--format", "csv", cwd=tmp_path).stdout.splitlines()
     columns = ("rounded_accuracy", "rounded_low", "rounded_high", "survive_rounding")
-    assert [row[name] for row in csv.DictReader(plain) for name in columns] == [""] * 4 * (len(plain) - 1)
+    assert [row[name] for row in csv.DictReader(lines) for name in columns] == [""] * 4 * (len(lines) - 1)
     boards = bench("results", "--db", world / "rounded.db", "--format", "json", "--what", "boards", cwd=tmp_path).stdout
     assert json.loads(boards)[0]["best_known_rounded"] == 66.67
     assert "rounded %" in bench("results", "--db", world / "rounded.db", cwd=tmp_path).stdout
